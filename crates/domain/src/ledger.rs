@@ -1,0 +1,260 @@
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::limits::Quota;
+use crate::{Idempotency, Lane, MessageId, QueueName, Recipient, Timestamp, UserId};
+
+/// The system of record: queues, quotas and what became of every message.
+///
+/// Every operation takes a batch and answers one result per item, in order. `Ok` on [`admit`](Ledger::admit),
+/// [`settle`](Ledger::settle) and [`put_quota`](Ledger::put_quota) means that the change is as durable as
+/// [`durability`](Ledger::durability) says. Denied, duplicate and lost lease are values; an `Err` concerns the
+/// whole call, and its kind says whether anything may have happened. All times are the ledger's own clock's.
+#[async_trait]
+pub trait Ledger: Debug + Send + Sync + 'static {
+    /// Admits each message with its quota charge and its idempotency key, all three or none of them. The items
+    /// of a batch are decided in order and committed together.
+    async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError>;
+
+    /// Leases up to `max` messages of a queue, waiting up to `wait_ms` for the first. Chosen are due heads of
+    /// recipient chains: higher lanes first, but one of a lower lane for every ten of higher ones while both
+    /// wait; within a lane by due time, then by admission. A chain counts as the highest lane waiting in it.
+    /// At most one message of a recipient is leased at a time. A lease that ends unsettled makes its message
+    /// claimable again, with the next attempt number.
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError>;
+
+    /// Ends leases. A settlement whose token is not the message's current lease changes nothing.
+    async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError>;
+
+    /// Stores a user's quota with a count of zero and a window that begins now.
+    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError>;
+
+    async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError>;
+
+    /// A message with its attempts, as last committed.
+    async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError>;
+
+    /// The books: `admitted = delivered + dead + expired + deleted + pending` in every answer.
+    async fn counts(&self) -> Result<Counts, LedgerError>;
+
+    /// Returns leases that have ended, opens what has become due, and removes a slice of what retention lets
+    /// go. The ledger does this by itself; the call makes it happen now.
+    async fn sweep(&self) -> Result<(), LedgerError>;
+
+    fn durability(&self) -> Durability;
+
+    /// How the ledger is doing, answered from memory.
+    fn health(&self) -> Health;
+
+    /// Resolves when the ledger has failed for good (a failed fsync, damage) and the process must exit, with
+    /// the reason.
+    async fn failed(&self) -> String;
+}
+
+/// A message that asks to be let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admission {
+    pub queue: QueueName,
+    /// The ordering key. Without one, the message is ordered against no other.
+    pub recipient: Option<Recipient>,
+    pub lane: Lane,
+    pub due: Due,
+    pub body: Bytes,
+    /// Whose quota is charged, if anyone's.
+    pub charge: Option<UserId>,
+    pub idempotency: Option<Idempotency>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    Now,
+    At(Timestamp),
+}
+
+/// What became of an [`Admission`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admitted {
+    /// In the ledger. `quota` is the charged quota after the charge, `at` the ledger's time.
+    Admitted {
+        id: MessageId,
+        at: Timestamp,
+        quota: Option<Quota>,
+    },
+    /// The key was used before, by the same request: this is its message. Nothing was charged.
+    Duplicate {
+        id: MessageId,
+        at: Timestamp,
+    },
+    /// The key was used before, by another request.
+    KeyConflict {
+        id: MessageId,
+    },
+    /// The user to be charged has no quota.
+    UnknownUser,
+    OverQuota {
+        retry_after_ms: u64,
+        at: Timestamp,
+        quota: Quota,
+    },
+    /// As many messages (or keys) as the ledger may hold.
+    Full,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRequest {
+    pub queue: QueueName,
+    pub max: usize,
+    pub lease_ms: u64,
+    pub wait_ms: u64,
+}
+
+/// A leased message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub id: MessageId,
+    pub queue: QueueName,
+    pub recipient: Option<Recipient>,
+    pub lane: Lane,
+    pub user: Option<UserId>,
+    pub admitted_at: Timestamp,
+    /// Counts from 1.
+    pub attempt: u32,
+    /// The fencing token: larger for every later lease of the same message.
+    pub token: u64,
+    pub lease_until: Timestamp,
+    /// `None` when the bytes on disk don't match their checksum: never served, settle it as dead.
+    pub body: Option<Bytes>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    pub id: MessageId,
+    pub token: u64,
+    pub outcome: Outcome,
+    /// How long the attempt took.
+    pub latency_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Delivered,
+    /// The attempt failed; the message is due again after the delay and keeps its place in its chain.
+    Retry {
+        delay_ms: u64,
+        reason: String,
+    },
+    Dead {
+        reason: String,
+    },
+    Expired,
+    /// Handed back untried: claimable at once, no attempt spent.
+    Released,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Done,
+    /// Somebody else holds the message now, or it is settled, or it never was.
+    LostLease,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Pending,
+    Delivered,
+    Dead,
+    Expired,
+}
+
+/// Everything the ledger knows about a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageRecord {
+    pub id: MessageId,
+    pub queue: QueueName,
+    pub recipient: Option<Recipient>,
+    pub lane: Lane,
+    pub user: Option<UserId>,
+    pub admitted_at: Timestamp,
+    pub due_at: Timestamp,
+    pub status: Status,
+    pub settled_at: Option<Timestamp>,
+    pub reason: Option<String>,
+    pub attempts: Vec<AttemptRecord>,
+    pub body: Bytes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptRecord {
+    pub number: u32,
+    pub at: Timestamp,
+    pub latency_ms: u64,
+    pub result: AttemptResult,
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttemptResult {
+    Delivered,
+    Failed,
+    Expired,
+}
+
+/// Totals since the ledger was made, and what it holds now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    pub admitted: u64,
+    pub delivered: u64,
+    pub dead: u64,
+    pub expired: u64,
+    pub deleted: u64,
+    pub pending: u64,
+    /// Of the pending ones: under a lease.
+    pub leased: u64,
+    /// Of the pending ones, by lane.
+    pub depth: [u64; 3],
+}
+
+impl Counts {
+    pub fn balanced(&self) -> bool {
+        self.admitted == self.delivered + self.dead + self.expired + self.deleted + self.pending
+    }
+}
+
+/// What `Ok` on an admission promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// On disk: survives a power cut.
+    Fsync,
+    /// Handed to the operating system: survives the process, not the machine. Only by explicit setting.
+    OsBuffer,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    Ready,
+    /// Reads work; writes are refused for now, for this reason.
+    ReadOnly(String),
+    Failed(String),
+}
+
+/// Why a whole call failed, by what the caller may do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// Too much is under way. Nothing happened; try again soon.
+    #[error("the ledger's intake is full")]
+    Overloaded,
+    /// The ledger can't write now. Nothing happened; try again later.
+    #[error("the ledger is unavailable: {0}")]
+    Unavailable(String),
+    /// No room on the disk. Nothing happened; try again when there is room.
+    #[error("no room for the ledger: {0}")]
+    NoSpace(String),
+    /// The change may or may not have been committed. A retry needs an idempotency key.
+    #[error("outcome unknown: {0}")]
+    OutcomeUnknown(String),
+    /// What is stored does not match its checksum or makes no sense. Never retried, never served.
+    #[error("the ledger is damaged: {0}")]
+    Corrupt(String),
+}

@@ -1,0 +1,25 @@
+//! What Tidegate decides, without any I/O: messages and their order, limits, retries, and the ports
+//! through which the rest of the world is reached.
+//!
+//! Architecture invariant: nothing in this crate opens a file or a socket, spawns a task, or asks the
+//! machine for the time or for randomness. All of it can run under a simulator.
+
+mod channel;
+mod deliver;
+mod idempotency;
+mod ledger;
+pub mod limits;
+mod message;
+mod retry;
+mod time;
+
+pub use channel::{Channel, Delivery};
+pub use deliver::outcome_of;
+pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey};
+pub use ledger::{
+    Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Due, Durability, Health,
+    Ledger, LedgerError, MessageRecord, Outcome, Settled, Settlement, Status,
+};
+pub use message::{InvalidName, Lane, MessageId, QueueName, Recipient, UserId};
+pub use retry::RetryPolicy;
+pub use time::{Clock, Timestamp};
