@@ -1,0 +1,145 @@
+//! The case list of the Ledger port. A backend runs all of it:
+//!
+//! ```text
+//! tidegate_testkit::conformance_cases!(EmbeddedBackend::new());
+//! ```
+//!
+//! expands to one `#[tokio::test]` per case, each on a ledger of its own. The calling crate needs tokio with
+//! `macros` and `rt-multi-thread` among its dev-dependencies.
+
+pub mod admission;
+pub mod bodies;
+pub mod claims;
+pub mod idempotency;
+pub mod lanes;
+pub mod leases;
+pub mod order;
+pub mod quotas;
+pub mod records;
+pub mod reopening;
+pub mod settlement;
+mod steps;
+pub mod waiting;
+
+use std::time::Duration;
+
+pub use steps::{Draft, queue, sms, user};
+
+use crate::{Backend, Harness, Setup};
+
+/// No case waits for longer than this, whatever the ledger does.
+const CASE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Runs one case on a fresh ledger.
+pub async fn run(backend: impl Backend, case: impl AsyncFnOnce(&Harness)) {
+    let harness = Harness::open(backend, Setup::default()).await.expect("the ledger opens");
+    tokio::time::timeout(CASE_TIME_MAX, case(&harness)).await.expect("the case ends in time");
+}
+
+/// One test per case, for a backend given as an expression that makes a fresh one.
+#[macro_export]
+macro_rules! conformance_cases {
+    ($backend:expr) => {
+        $crate::conformance_tests! { $backend;
+            admission::an_admitted_message_is_pending,
+            admission::a_batch_is_decided_item_by_item,
+            admission::a_full_ledger_refuses_until_a_message_is_settled,
+            admission::a_full_ledger_still_knows_its_duplicates,
+            admission::ids_are_distinct_and_sort_by_admission,
+            admission::parallel_admissions_are_all_in_the_books,
+            quotas::a_charge_counts_and_is_answered,
+            quotas::past_the_limit_the_wait_is_answered_and_nothing_changes,
+            quotas::the_window_opens_again_when_it_has_elapsed,
+            quotas::the_last_slot_goes_to_exactly_one_of_many,
+            quotas::configuring_resets_the_count,
+            quotas::a_user_without_a_quota_is_unknown,
+            quotas::a_batch_is_charged_in_order,
+            quotas::users_do_not_share_a_quota,
+            quotas::a_clock_set_back_neither_adds_quota_nor_shuts_out,
+            idempotency::the_same_key_answers_the_first_message,
+            idempotency::another_request_under_the_key_is_a_conflict,
+            idempotency::a_duplicate_is_not_charged,
+            idempotency::a_duplicate_is_found_before_the_quota_is_asked,
+            idempotency::a_key_is_free_again_when_its_window_has_ended,
+            idempotency::a_repeated_key_in_one_batch_is_a_duplicate,
+            idempotency::of_parallel_requests_with_one_key_one_message_comes,
+            idempotency::a_refused_admission_leaves_its_key_free,
+            idempotency::a_key_outlives_its_message,
+            idempotency::keys_survive_a_reopen,
+            claims::a_claim_carries_what_was_admitted,
+            claims::claims_follow_due_time_then_admission,
+            claims::a_past_due_time_goes_before_a_later_one,
+            claims::a_future_message_is_not_claimable_until_it_is_due,
+            claims::a_claim_takes_no_more_than_it_asked_for,
+            claims::a_leased_message_is_not_claimed_again,
+            claims::queues_do_not_mix,
+            claims::parallel_claims_never_share_a_message,
+            lanes::higher_lanes_go_first,
+            lanes::a_lower_lane_has_its_turn_after_ten_higher,
+            lanes::two_lower_lanes_take_turns,
+            lanes::a_lane_without_competition_builds_no_streak,
+            lanes::a_chain_counts_as_the_highest_lane_waiting_in_it,
+            lanes::a_message_not_yet_due_lends_its_lane_too,
+            lanes::a_lent_lane_ends_with_its_lender,
+            order::a_recipient_has_one_lease_at_a_time,
+            order::a_recipient_is_served_in_admission_order_whatever_the_lanes,
+            order::a_blocked_head_blocks_its_recipient_alone,
+            order::a_retried_head_keeps_its_place,
+            order::a_dead_head_lets_the_next_one_go,
+            order::an_expired_head_lets_the_next_one_go,
+            order::a_head_in_the_future_holds_its_chain,
+            order::one_recipient_in_two_queues_is_two_chains,
+            order::messages_without_a_recipient_wait_for_nobody,
+            leases::an_ended_lease_is_claimable_with_a_new_token_and_number,
+            leases::a_lease_holds_until_its_last_millisecond,
+            leases::a_late_settlement_is_lost_even_before_a_sweep,
+            leases::an_old_token_cannot_settle_a_newer_lease,
+            leases::a_late_worker_cannot_overwrite_a_delivery,
+            leases::tokens_grow_with_every_lease,
+            leases::a_sweep_returns_ended_leases,
+            settlement::a_delivered_message_never_returns,
+            settlement::a_second_settlement_is_lost,
+            settlement::a_retry_is_due_after_its_delay_with_the_next_number,
+            settlement::a_released_message_is_claimable_at_once_and_spent_no_attempt,
+            settlement::a_message_that_never_was_cannot_be_settled,
+            settlement::an_unclaimed_message_cannot_be_settled,
+            settlement::a_batch_of_settlements_is_decided_item_by_item,
+            records::a_delivered_record_tells_its_attempts,
+            records::a_dead_record_keeps_its_reason,
+            records::an_expired_record_says_so,
+            records::an_unknown_id_has_no_record,
+            records::an_ended_lease_leaves_a_gap_in_the_numbers,
+            records::the_books_balance_through_every_settlement,
+            records::depth_is_told_per_lane,
+            records::refused_admissions_leave_no_trace,
+            bodies::bodies_return_byte_for_byte,
+            bodies::a_mebibyte_returns_byte_for_byte,
+            bodies::bodies_survive_a_reopen,
+            waiting::an_empty_wait_ends_by_itself,
+            waiting::a_waiting_claim_wakes_when_a_message_comes,
+            waiting::a_waiting_claim_wakes_when_a_message_falls_due,
+            waiting::a_waiting_claim_wakes_when_its_recipient_is_free,
+            waiting::a_waiting_claim_wakes_when_a_lease_ends,
+            waiting::every_waiting_claim_is_served,
+            reopening::pending_messages_keep_their_order,
+            reopening::attempts_and_due_times_survive,
+            reopening::quotas_survive_in_mid_window,
+            reopening::counts_survive,
+            reopening::settled_messages_stay_settled,
+            reopening::leases_are_void_and_unspent,
+            reopening::a_token_from_an_earlier_life_settles_nothing,
+            reopening::new_ids_are_new,
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ($backend:expr; $($group:ident :: $case:ident),+ $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $case() {
+            $crate::conformance::run($backend, $crate::conformance::$group::$case).await;
+        }
+    )+};
+}

@@ -1,0 +1,27 @@
+//! Drives a ledger and the model with the same random operations and compares every answer.
+//!
+//! The two number their messages and tokens as they like, so ids and tokens are never compared literally: the
+//! n-th message admitted by one is the n-th admitted by the other, and so with leases.
+
+mod op;
+mod pair;
+mod property;
+
+pub use op::{Admit, Op, Settle, ops};
+pub use property::compare_with_model;
+
+use anyhow::Context;
+
+use self::pair::Pair;
+use crate::{Harness, ModelLedger};
+
+/// Applies each operation to both and compares: every reply, the books, and in the end every record. The model
+/// must run on the subject's clock and settings.
+pub async fn drive(subject: &Harness, model: &ModelLedger, ops: &[Op]) -> anyhow::Result<()> {
+    let mut pair = Pair::new(subject, model);
+    for (number, op) in ops.iter().enumerate() {
+        pair.apply(op).await.with_context(|| format!("operation {number}, {op:?}"))?;
+    }
+    pair.apply(&Op::Sweep).await.context("the closing sweep")?;
+    pair.compare_records().await
+}

@@ -1,0 +1,181 @@
+use anyhow::{Context, ensure};
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{
+    Admitted, Claim, ClaimRequest, Clock, Due, Ledger, MessageId, Settlement, Status, Timestamp,
+};
+
+use super::op::{Admit, Op, Settle};
+use crate::conformance::{Draft, sms};
+use crate::{Harness, ModelLedger};
+
+/// The two ledgers, and which of their messages and leases are the same.
+#[derive(Debug)]
+pub struct Pair<'a> {
+    subject: &'a Harness,
+    model: &'a ModelLedger,
+    /// In admission order: the subject's id, the model's id.
+    ids: Vec<(MessageId, MessageId)>,
+    /// In the order they were handed out.
+    leases: Vec<[(MessageId, u64); 2]>,
+}
+
+/// An answer with the message's place in admission order instead of its id.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Admitted { place: usize, at: Timestamp, quota: Option<Quota> },
+    Duplicate { place: usize, at: Timestamp },
+    KeyConflict { place: usize },
+    Refused(Admitted),
+}
+
+impl<'a> Pair<'a> {
+    pub fn new(subject: &'a Harness, model: &'a ModelLedger) -> Self {
+        Self { subject, model, ids: Vec::new(), leases: Vec::new() }
+    }
+
+    pub async fn apply(&mut self, op: &Op) -> anyhow::Result<()> {
+        match op {
+            Op::Admit(batch) => self.admit(batch).await?,
+            Op::Claim { queue, max, lease_ms } => self.claim(*queue, *max, *lease_ms).await?,
+            Op::Settle(batch) => self.settle(batch).await?,
+            Op::AdvanceMs(ms) => self.subject.clock.advance_ms(*ms),
+            Op::PutQuota { user, limit, window_ms } => {
+                let user = crate::conformance::user(&format!("user{user}"));
+                let ours = self.subject.ledger().put_quota(user.clone(), *limit, *window_ms).await?;
+                agree(&ours, &self.model.put_quota(user, *limit, *window_ms).await?)?;
+            }
+            Op::Reopen => {
+                self.subject.reopen().await?;
+                self.model.restart();
+            }
+            Op::Sweep => {
+                self.subject.ledger().sweep().await?;
+                self.model.sweep().await?;
+            }
+        }
+        self.compare_books(matches!(op, Op::Sweep | Op::Reopen)).await
+    }
+
+    /// Every record, and every quota that a record's user has.
+    pub async fn compare_records(&self) -> anyhow::Result<()> {
+        let subject = self.subject.ledger();
+        for (place, (ours, theirs)) in self.ids.iter().enumerate() {
+            let mut record = subject.message(*ours).await?.context("a known message")?;
+            ensure!(record.id == *ours, "asked for {ours}, got {}", record.id);
+            record.id = *theirs;
+            let expected = self.model.message(*theirs).await?.context("a known message")?;
+            agree(&record, &expected).with_context(|| format!("message {place}"))?;
+            if let Some(user) = record.user {
+                agree(&subject.quota(user.clone()).await?, &self.model.quota(user).await?)?;
+            }
+            ensure!(record.status == Status::Pending || record.settled_at.is_some());
+        }
+        Ok(())
+    }
+
+    /// How many leases have ended is only certain after a sweep.
+    async fn compare_books(&self, with_leases: bool) -> anyhow::Result<()> {
+        let mut ours = self.subject.ledger().counts().await?;
+        let theirs = self.model.counts().await?;
+        ensure!(ours.balanced(), "unbalanced: {ours:?}");
+        if !with_leases {
+            ours.leased = theirs.leased;
+        }
+        agree(&ours, &theirs)
+    }
+
+    async fn admit(&mut self, batch: &[Admit]) -> anyhow::Result<()> {
+        let now = self.subject.clock.now();
+        let admissions: Vec<_> = batch.iter().map(|admit| draft(admit, now).0).collect();
+        let ours = self.subject.ledger().admit(admissions.clone()).await?;
+        let theirs = self.model.admit(admissions).await?;
+        ensure!(ours.len() == theirs.len(), "{} answers instead of {}", ours.len(), theirs.len());
+        for (ours, theirs) in ours.into_iter().zip(theirs) {
+            if let (Admitted::Admitted { id: ours, .. }, Admitted::Admitted { id: theirs, .. }) =
+                (&ours, &theirs)
+            {
+                self.ids.push((*ours, *theirs));
+            }
+            let ours = answer(ours, |id| self.ids.iter().position(|(known, _)| *known == id))?;
+            agree(&ours, &answer(theirs, |id| self.ids.iter().position(|(_, known)| *known == id))?)?;
+        }
+        Ok(())
+    }
+
+    async fn claim(&mut self, queue: u8, max: usize, lease_ms: u64) -> anyhow::Result<()> {
+        let queue = crate::conformance::queue(&format!("queue{queue}"));
+        let request = ClaimRequest { queue, max, lease_ms, wait_ms: 0 };
+        let ours = self.subject.ledger().claim(request.clone()).await?;
+        let theirs = self.model.claim(request).await?;
+        let translated: Vec<Claim> = ours
+            .iter()
+            .zip(theirs.iter().map(|claim| claim.token).chain(std::iter::repeat(0)))
+            .map(|(claim, token)| Claim { id: self.their_id(claim.id), token, ..claim.clone() })
+            .collect();
+        agree(&translated, &theirs)?;
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            let earlier = self.leases.iter().filter(|[(id, _), _]| *id == ours.id);
+            ensure!(earlier.clone().all(|[(_, token), _]| *token < ours.token), "the token did not grow");
+            self.leases.push([(ours.id, ours.token), (theirs.id, theirs.token)]);
+        }
+        Ok(())
+    }
+
+    async fn settle(&mut self, batch: &[Settle]) -> anyhow::Result<()> {
+        let chosen: Vec<_> = batch
+            .iter()
+            .filter_map(|settle| {
+                let place = self.leases.len().checked_sub(1 + settle.lease_back)?;
+                Some((self.leases[place], settle))
+            })
+            .collect();
+        let batch_of = |side: usize| {
+            let settlements = chosen.iter().map(|(lease, settle)| Settlement {
+                id: lease[side].0,
+                token: lease[side].1,
+                outcome: settle.outcome.clone(),
+                latency_ms: settle.latency_ms,
+            });
+            settlements.collect::<Vec<_>>()
+        };
+        let ours = self.subject.ledger().settle(batch_of(0)).await?;
+        agree(&ours, &self.model.settle(batch_of(1)).await?)
+    }
+
+    /// An id that the subject made up stays as it is and won't agree.
+    fn their_id(&self, ours: MessageId) -> MessageId {
+        self.ids.iter().find(|(id, _)| *id == ours).map_or(ours, |(_, theirs)| *theirs)
+    }
+}
+
+fn draft(admit: &Admit, now: Timestamp) -> Draft {
+    let mut draft = sms(&format!("body{}", admit.body)).on(&format!("queue{}", admit.queue)).lane(admit.lane);
+    if let Some(recipient) = admit.recipient {
+        draft = draft.to(&format!("recipient{recipient}"));
+    }
+    if let Some(ms) = admit.due_in_ms {
+        draft = draft.due(Due::At(Timestamp::from_millis(now.millis() + ms)));
+    }
+    if let Some(user) = admit.user {
+        draft = draft.charged_to(&format!("user{user}"));
+    }
+    if let Some(key) = admit.key {
+        draft = draft.key(&format!("key{key}"));
+    }
+    draft
+}
+
+fn answer(admitted: Admitted, place_of: impl Fn(MessageId) -> Option<usize>) -> anyhow::Result<Answer> {
+    let place = |id| place_of(id).with_context(|| format!("unknown id {id}"));
+    Ok(match admitted {
+        Admitted::Admitted { id, at, quota } => Answer::Admitted { place: place(id)?, at, quota },
+        Admitted::Duplicate { id, at } => Answer::Duplicate { place: place(id)?, at },
+        Admitted::KeyConflict { id } => Answer::KeyConflict { place: place(id)? },
+        refused => Answer::Refused(refused),
+    })
+}
+
+fn agree<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T) -> anyhow::Result<()> {
+    ensure!(ours == theirs, "the ledger says\n  {ours:?}\nthe model says\n  {theirs:?}");
+    Ok(())
+}

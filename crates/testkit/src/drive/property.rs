@@ -1,0 +1,45 @@
+use std::hash::{BuildHasher, RandomState};
+
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+
+use super::{drive, ops};
+use crate::{Backend, Harness, ModelLedger, Setup};
+
+const OPS_MAX: usize = 80;
+
+/// Small, so that random sequences fill the ledger.
+const PENDING_MAX: usize = 24;
+
+/// Runs `cases` random sequences, each on a fresh ledger, and panics with the shortest one that goes wrong.
+/// `TIDEGATE_SEED` repeats a run; the seed stands in the panic's text.
+pub fn compare_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B) {
+    let seed = seed();
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let result = TestRunner::new_with_rng(config, rng).run(&ops(OPS_MAX), |ops| {
+        let outcome = runtime.block_on(async {
+            let setup = Setup { pending_max: PENDING_MAX, ..Setup::default() };
+            let model = ModelLedger::new(setup.clone());
+            let subject = Harness::open(backend(), setup).await?;
+            drive(&subject, &model, &ops).await
+        });
+        outcome.map_err(|error| TestCaseError::fail(format!("{error:#}")))
+    });
+    if let Err(error) = result {
+        panic!("TIDEGATE_SEED={seed} repeats this.\n{error}");
+    }
+}
+
+fn seed() -> u64 {
+    match std::env::var("TIDEGATE_SEED") {
+        Ok(text) => text.parse().expect("TIDEGATE_SEED is a number"),
+        Err(_) => RandomState::new().hash_one("a fresh seed for every run"),
+    }
+}

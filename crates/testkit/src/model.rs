@@ -1,0 +1,121 @@
+//! The oracle: a ledger written straight from the port's contract, with lists and linear scans. It is slow
+//! and forgets everything with its process; what it is for is being obviously right.
+
+mod row;
+mod rules;
+mod turn;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{
+    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, Health, Ledger, LedgerError,
+    MessageId, MessageRecord, Settled, Settlement, UserId,
+};
+use tokio::time::Instant;
+
+use self::rules::Rules;
+use crate::{Backend, Setup};
+
+/// How often a waiting claim looks again. Polling is the naive way to notice both arrivals and due times.
+const POLL: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub struct ModelLedger {
+    setup: Setup,
+    rules: Mutex<Rules>,
+}
+
+/// Opens the one model again and again.
+#[derive(Debug, Default)]
+pub struct ModelBackend {
+    model: Mutex<Option<Arc<ModelLedger>>>,
+}
+
+impl ModelLedger {
+    pub fn new(setup: Setup) -> Self {
+        Self { setup, rules: Mutex::default() }
+    }
+
+    /// What a restart does to a ledger: leases are void and unspent, everything answered stays.
+    pub fn restart(&self) {
+        self.rules().restart();
+    }
+
+    /// The rules with every ended lease taken back: a lease ends by its time, not by somebody's sweep.
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.end_leases(self.setup.clock.now());
+        rules
+    }
+}
+
+#[async_trait]
+impl Ledger for ModelLedger {
+    async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        Ok(batch.into_iter().map(|admission| rules.admit(admission, now, &self.setup)).collect())
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
+        let deadline = Instant::now() + Duration::from_millis(request.wait_ms);
+        loop {
+            let claims = self.rules().claim(&request, self.setup.clock.now());
+            if !claims.is_empty() || Instant::now() >= deadline {
+                return Ok(claims);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        Ok(batch.into_iter().map(|settlement| rules.settle(settlement, now)).collect())
+    }
+
+    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+        let quota = Quota { limit, window_ms, count: 0, since: self.setup.clock.now() };
+        Ok(self.rules().put_quota(user, quota))
+    }
+
+    async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {
+        Ok(self.rules().quota(&user).map(|quota| *quota))
+    }
+
+    async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
+        Ok(self.rules().message(id))
+    }
+
+    async fn counts(&self) -> Result<Counts, LedgerError> {
+        Ok(self.rules().counts())
+    }
+
+    async fn sweep(&self) -> Result<(), LedgerError> {
+        drop(self.rules());
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::OsBuffer
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+
+    async fn failed(&self) -> String {
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl Backend for ModelBackend {
+    async fn open(&self, setup: &Setup) -> anyhow::Result<Arc<dyn Ledger>> {
+        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = model.get_or_insert_with(|| Arc::new(ModelLedger::new(setup.clone())));
+        model.restart();
+        Ok(model.clone())
+    }
+}

@@ -1,0 +1,51 @@
+use tidegate_domain::{Admission, Due, MessageId, MessageRecord, Status, Timestamp};
+
+#[derive(Debug)]
+pub struct Row {
+    pub record: MessageRecord,
+    pub lease: Option<Lease>,
+    /// Since the ledger was opened.
+    pub leases_ended: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Lease {
+    pub token: u64,
+    pub until: Timestamp,
+    pub attempt: u32,
+}
+
+impl Row {
+    pub fn new(id: MessageId, admission: Admission, now: Timestamp) -> Self {
+        let due_at = match admission.due {
+            Due::Now => now,
+            Due::At(at) => at,
+        };
+        let record = MessageRecord {
+            id,
+            queue: admission.queue,
+            recipient: admission.recipient,
+            lane: admission.lane,
+            user: admission.charge,
+            admitted_at: now,
+            due_at,
+            status: Status::Pending,
+            settled_at: None,
+            reason: None,
+            attempts: Vec::new(),
+            body: admission.body,
+        };
+        Self { record, lease: None, leases_ended: 0 }
+    }
+
+    pub fn is_pending(&self) -> bool {
+        self.record.status == Status::Pending
+    }
+
+    pub fn waits_in_chain_of(&self, other: &Self) -> bool {
+        self.is_pending()
+            && self.record.queue == other.record.queue
+            && self.record.recipient.is_some()
+            && self.record.recipient == other.record.recipient
+    }
+}

@@ -1,0 +1,229 @@
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{
+    Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Idempotency, Lane,
+    MessageId, MessageRecord, Outcome, QueueName, Settled, Settlement, Status, Timestamp, UserId,
+};
+
+use super::row::{Lease, Row};
+use super::turn::Turn;
+use crate::Setup;
+
+#[derive(Debug, Default)]
+pub struct Rules {
+    /// In admission order: a row's place is its sequence number less one.
+    rows: Vec<Row>,
+    keys: Vec<UsedKey>,
+    quotas: Vec<(UserId, Quota)>,
+    turns: Vec<Turn>,
+    last_token: u64,
+}
+
+#[derive(Debug)]
+struct UsedKey {
+    idempotency: Idempotency,
+    id: MessageId,
+    at: Timestamp,
+}
+
+impl Rules {
+    pub fn restart(&mut self) {
+        self.turns.clear();
+        for row in &mut self.rows {
+            row.lease = None;
+            row.leases_ended = 0;
+        }
+    }
+
+    pub fn end_leases(&mut self, now: Timestamp) {
+        for row in &mut self.rows {
+            if row.lease.is_some_and(|lease| now >= lease.until) {
+                row.lease = None;
+                row.leases_ended += 1;
+            }
+        }
+    }
+
+    pub fn admit(&mut self, admission: Admission, now: Timestamp, setup: &Setup) -> Admitted {
+        if let Some(idempotency) = admission.idempotency
+            && let Some(used) = self.used_key(idempotency, now, setup.idempotency_window_ms)
+        {
+            return if used.idempotency.fingerprint == idempotency.fingerprint {
+                Admitted::Duplicate { id: used.id, at: used.at }
+            } else {
+                Admitted::KeyConflict { id: used.id }
+            };
+        }
+        if self.rows.iter().filter(|row| row.is_pending()).count() >= setup.pending_max {
+            return Admitted::Full;
+        }
+        let quota = match &admission.charge {
+            None => None,
+            Some(user) => match self.quota(user) {
+                None => return Admitted::UnknownUser,
+                Some(quota) => match charge(quota, now) {
+                    Ok(()) => Some(*quota),
+                    Err(retry_after_ms) => {
+                        return Admitted::OverQuota { retry_after_ms, at: now, quota: *quota };
+                    }
+                },
+            },
+        };
+        let id = MessageId::new(now, self.rows.len() as u64 + 1, 42);
+        if let Some(idempotency) = admission.idempotency {
+            self.keys.push(UsedKey { idempotency, id, at: now });
+        }
+        self.rows.push(Row::new(id, admission, now));
+        Admitted::Admitted { id, at: now, quota }
+    }
+
+    pub fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        while claims.len() < request.max
+            && let Some(place) = self.choose(&request.queue, now)
+        {
+            self.last_token += 1;
+            let row = &mut self.rows[place];
+            let failed = row.record.attempts.iter().filter(|a| a.result == AttemptResult::Failed).count();
+            let attempt = 1 + u32::try_from(failed).expect("few attempts") + row.leases_ended;
+            let until = now.plus_ms(request.lease_ms);
+            row.lease = Some(Lease { token: self.last_token, until, attempt });
+            let record = row.record.clone();
+            claims.push(Claim {
+                id: record.id,
+                queue: record.queue,
+                recipient: record.recipient,
+                lane: record.lane,
+                user: record.user,
+                admitted_at: record.admitted_at,
+                attempt,
+                token: self.last_token,
+                lease_until: until,
+                body: Some(record.body),
+            });
+        }
+        claims
+    }
+
+    pub fn settle(&mut self, settlement: Settlement, now: Timestamp) -> Settled {
+        let Some(row) = self.rows.iter_mut().find(|row| row.record.id == settlement.id) else {
+            return Settled::LostLease;
+        };
+        let Some(lease) = row.lease.filter(|lease| lease.token == settlement.token) else {
+            return Settled::LostLease;
+        };
+        row.lease = None;
+        let mut record_attempt = |result, reason| {
+            let latency_ms = settlement.latency_ms;
+            let attempt = AttemptRecord { number: lease.attempt, at: now, latency_ms, result, reason };
+            row.record.attempts.push(attempt);
+        };
+        let (status, reason) = match settlement.outcome {
+            Outcome::Released => return Settled::Done,
+            Outcome::Retry { delay_ms, reason } => {
+                record_attempt(AttemptResult::Failed, Some(reason));
+                row.record.due_at = now.plus_ms(delay_ms);
+                return Settled::Done;
+            }
+            Outcome::Delivered => {
+                record_attempt(AttemptResult::Delivered, None);
+                (Status::Delivered, None)
+            }
+            Outcome::Dead { reason } => {
+                record_attempt(AttemptResult::Failed, Some(reason.clone()));
+                (Status::Dead, Some(reason))
+            }
+            Outcome::Expired => {
+                record_attempt(AttemptResult::Expired, None);
+                (Status::Expired, None)
+            }
+        };
+        row.record.status = status;
+        row.record.settled_at = Some(now);
+        row.record.reason = reason;
+        Settled::Done
+    }
+
+    pub fn put_quota(&mut self, user: UserId, quota: Quota) -> Quota {
+        self.quotas.retain(|(other, _)| *other != user);
+        self.quotas.push((user, quota));
+        quota
+    }
+
+    pub fn quota(&mut self, user: &UserId) -> Option<&mut Quota> {
+        self.quotas.iter_mut().find(|(other, _)| other == user).map(|(_, quota)| quota)
+    }
+
+    pub fn message(&self, id: MessageId) -> Option<MessageRecord> {
+        self.rows.iter().find(|row| row.record.id == id).map(|row| row.record.clone())
+    }
+
+    pub fn counts(&self) -> Counts {
+        let count = |wanted: &dyn Fn(&Row) -> bool| self.rows.iter().filter(|row| wanted(row)).count() as u64;
+        Counts {
+            admitted: self.rows.len() as u64,
+            delivered: count(&|row| row.record.status == Status::Delivered),
+            dead: count(&|row| row.record.status == Status::Dead),
+            expired: count(&|row| row.record.status == Status::Expired),
+            deleted: 0,
+            pending: count(&Row::is_pending),
+            leased: count(&|row| row.lease.is_some()),
+            depth: Lane::ALL.map(|lane| count(&|row| row.is_pending() && row.record.lane == lane)),
+        }
+    }
+
+    fn used_key(&self, wanted: Idempotency, now: Timestamp, window_ms: u64) -> Option<&UsedKey> {
+        let current = |used: &&UsedKey| now.since_ms(used.at) < window_ms;
+        self.keys.iter().filter(current).rfind(|used| used.idempotency.key == wanted.key)
+    }
+
+    /// The next message to be leased, as a place in `rows`.
+    fn choose(&mut self, queue: &QueueName, now: Timestamp) -> Option<usize> {
+        let mut candidates: Vec<(Lane, Timestamp, usize)> = (0..self.rows.len())
+            .filter(|&place| self.rows[place].record.queue == *queue && self.is_claimable(place, now))
+            .map(|place| (self.lane_of_chain(place), self.rows[place].record.due_at, place))
+            .collect();
+        candidates.sort();
+        let mut lanes: Vec<Lane> = candidates.iter().map(|(lane, ..)| *lane).collect();
+        lanes.dedup();
+        let lane = match lanes.as_slice() {
+            [] => return None,
+            lanes => lanes[self.turn(queue).choose(lanes.len())],
+        };
+        candidates.iter().find(|(its, ..)| *its == lane).map(|(.., place)| *place)
+    }
+
+    fn is_claimable(&self, place: usize, now: Timestamp) -> bool {
+        let row = &self.rows[place];
+        let is_head = !self.rows[..place].iter().any(|other| other.waits_in_chain_of(row));
+        row.is_pending() && is_head && row.lease.is_none() && row.record.due_at <= now
+    }
+
+    fn lane_of_chain(&self, place: usize) -> Lane {
+        let row = &self.rows[place];
+        let chain = self.rows.iter().filter(|other| other.waits_in_chain_of(row));
+        chain.map(|other| other.record.lane).chain([row.record.lane]).min().unwrap_or_default()
+    }
+
+    fn turn(&mut self, queue: &QueueName) -> &mut Turn {
+        if !self.turns.iter().any(|turn| turn.queue == *queue) {
+            self.turns.push(Turn::new(queue.clone()));
+        }
+        self.turns.iter_mut().find(|turn| turn.queue == *queue).expect("just made")
+    }
+}
+
+/// Counts one message or says how long until the window ends. A window that begins in the future (the clock
+/// was set back) begins now and keeps its count.
+fn charge(quota: &mut Quota, now: Timestamp) -> Result<(), u64> {
+    quota.since = quota.since.min(now);
+    let end = quota.since.plus_ms(quota.window_ms);
+    if now >= end {
+        quota.since = now;
+        quota.count = 0;
+    }
+    if quota.count >= quota.limit {
+        return Err(end.since_ms(now));
+    }
+    quota.count += 1;
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! The cases hold for the oracle itself, so that a red case elsewhere speaks of the backend.
+
+tidegate_testkit::conformance_cases!(tidegate_testkit::ModelBackend::default());
