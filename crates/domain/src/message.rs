@@ -72,6 +72,11 @@ impl MessageId {
         let low = (self.0 >> SALT_BITS) & ((1 << 40) - 1);
         (high << 40 | low) as u64
     }
+
+    #[expect(clippy::cast_possible_truncation, reason = "cut to the salt's bits")]
+    pub fn salt(self) -> u32 {
+        self.0 as u32 & Self::SALT_MAX
+    }
 }
 
 impl fmt::Display for MessageId {

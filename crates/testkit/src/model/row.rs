@@ -4,8 +4,8 @@ use tidegate_domain::{Admission, Due, MessageId, MessageRecord, Status, Timestam
 pub struct Row {
     pub record: MessageRecord,
     pub lease: Option<Lease>,
-    /// Since the ledger was opened.
-    pub leases_ended: u32,
+    /// The number of the last attempt that was spent on it.
+    pub spent: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ impl Row {
             attempts: Vec::new(),
             body: admission.body,
         };
-        Self { record, lease: None, leases_ended: 0 }
+        Self { record, lease: None, spent: 0 }
     }
 
     pub fn is_pending(&self) -> bool {

@@ -30,15 +30,16 @@ impl Rules {
         self.turns.clear();
         for row in &mut self.rows {
             row.lease = None;
-            row.leases_ended = 0;
+            // An attempt that only a lease knew of is forgotten with it.
+            row.spent = row.record.attempts.last().map_or(0, |attempt| attempt.number);
         }
     }
 
     pub fn end_leases(&mut self, now: Timestamp) {
         for row in &mut self.rows {
-            if row.lease.is_some_and(|lease| now >= lease.until) {
+            if let Some(lease) = row.lease.filter(|lease| now >= lease.until) {
                 row.lease = None;
-                row.leases_ended += 1;
+                row.spent = lease.attempt;
             }
         }
     }
@@ -83,8 +84,7 @@ impl Rules {
         {
             self.last_token += 1;
             let row = &mut self.rows[place];
-            let failed = row.record.attempts.iter().filter(|a| a.result == AttemptResult::Failed).count();
-            let attempt = 1 + u32::try_from(failed).expect("few attempts") + row.leases_ended;
+            let attempt = row.spent + 1;
             let until = now.plus_ms(request.lease_ms);
             row.lease = Some(Lease { token: self.last_token, until, attempt });
             let record = row.record.clone();
@@ -121,6 +121,7 @@ impl Rules {
             Outcome::Released => return Settled::Done,
             Outcome::Retry { delay_ms, reason } => {
                 record_attempt(AttemptResult::Failed, Some(reason));
+                row.spent = lease.attempt;
                 row.record.due_at = now.plus_ms(delay_ms);
                 return Settled::Done;
             }

@@ -1,0 +1,3 @@
+//! How messages leave.
+
+pub mod log;

@@ -1,0 +1,163 @@
+use std::fmt::Write as _;
+use std::io::Write;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tidegate_domain::{Channel, Claim, Delivery};
+use tokio::sync::oneshot;
+
+const WAITING_MAX: usize = 4_096;
+const GROUP_MAX: usize = 512;
+
+/// Delivers by printing one line per message: `SMS SENT id=… user=… message="…"`.
+///
+/// A thread of its own does the writing, so that a stalled pipe stalls deliveries and nothing else. A message
+/// counts as delivered when its line has been flushed.
+#[derive(Debug)]
+pub struct LogChannel {
+    lines: SyncSender<Line>,
+}
+
+struct Line {
+    text: String,
+    written: oneshot::Sender<std::io::Result<()>>,
+}
+
+impl LogChannel {
+    pub fn stdout() -> std::io::Result<Self> {
+        Self::to(std::io::stdout())
+    }
+
+    pub fn to(sink: impl Write + Send + 'static) -> std::io::Result<Self> {
+        let (lines, waiting) = sync_channel(WAITING_MAX);
+        thread::Builder::new().name("log-channel".into()).spawn(move || write_lines(sink, &waiting))?;
+        Ok(Self { lines })
+    }
+}
+
+#[async_trait]
+impl Channel for LogChannel {
+    fn name(&self) -> &'static str {
+        "log"
+    }
+
+    async fn deliver(&self, claim: &Claim, body: &Bytes) -> Delivery {
+        let later = |reason: &str| Delivery::TryLater { after_ms: None, reason: reason.to_owned() };
+        let (written, done) = oneshot::channel();
+        match self.lines.try_send(Line { text: line(claim, body), written }) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return later("the log channel's line is full"),
+            Err(TrySendError::Disconnected(_)) => return later("the log channel has stopped"),
+        }
+        match done.await {
+            Ok(Ok(())) => Delivery::Delivered,
+            Ok(Err(error)) => later(&format!("cannot write the line: {error}")),
+            Err(_) => later("the log channel has stopped"),
+        }
+    }
+}
+
+fn write_lines(mut sink: impl Write, waiting: &Receiver<Line>) {
+    let mut text = String::new();
+    let mut group = Vec::new();
+    while let Ok(first) = waiting.recv() {
+        group.push(first);
+        group.extend(waiting.try_iter().take(GROUP_MAX - 1));
+        text.clear();
+        for line in &group {
+            text.push_str(&line.text);
+        }
+        let result = sink.write_all(text.as_bytes()).and_then(|()| sink.flush());
+        for line in group.drain(..) {
+            let copy = result
+                .as_ref()
+                .map_or_else(|e| Err(std::io::Error::new(e.kind(), e.to_string())), |()| Ok(()));
+            // Whoever stopped waiting has given up its attempt; the lease decides.
+            let _ = line.written.send(copy);
+        }
+    }
+}
+
+/// The body is quoted and escaped: a message must not be able to forge a second line.
+fn line(claim: &Claim, body: &Bytes) -> String {
+    let user = claim.user.as_ref().map_or("-", |user| user.as_str());
+    let text = String::from_utf8_lossy(body);
+    let mut line = String::with_capacity(text.len() + 96);
+    let _ = write!(line, "SMS SENT id={} user={user} message=\"", claim.id);
+    for c in text.chars() {
+        match c {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
+                let _ = write!(line, "\\u{:04x}", u32::from(c));
+            }
+            c => line.push(c),
+        }
+    }
+    line.push_str("\"\n");
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tidegate_domain::{Lane, MessageId, QueueName, Timestamp, UserId};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>, bool);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.1 {
+                return Err(std::io::ErrorKind::BrokenPipe.into());
+            }
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn claim() -> Claim {
+        Claim {
+            id: MessageId::new(Timestamp::from_millis(0), 7, 1),
+            queue: QueueName::new("sms").unwrap(),
+            recipient: None,
+            lane: Lane::Normal,
+            user: Some(UserId::new("1001").unwrap()),
+            admitted_at: Timestamp::from_millis(0),
+            attempt: 1,
+            token: 1,
+            lease_until: Timestamp::MAX,
+            body: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_cannot_forge_a_line() {
+        let sink = Sink::default();
+        let channel = LogChannel::to(sink.clone()).unwrap();
+        let body = Bytes::from_static("hi \"you\"\nSMS SENT id=0 \u{1b}[2J ü".as_bytes());
+        assert_eq!(channel.deliver(&claim(), &body).await, Delivery::Delivered);
+        let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        let id = claim().id;
+        let expected =
+            format!("SMS SENT id={id} user=1001 message=\"hi \\\"you\\\"\\nSMS SENT id=0 \\u001b[2J ü\"\n");
+        assert_eq!(text, expected);
+    }
+
+    #[tokio::test]
+    async fn a_broken_pipe_is_tried_again_later() {
+        let channel = LogChannel::to(Sink(Arc::default(), true)).unwrap();
+        let outcome = channel.deliver(&claim(), &Bytes::from_static(b"hi")).await;
+        assert!(matches!(outcome, Delivery::TryLater { .. }), "{outcome:?}");
+    }
+}

@@ -1,0 +1,315 @@
+//! The ledger in a directory: SQLite for the rows, memory for the indexes, one thread that writes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{
+    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, Health, Ledger, LedgerError,
+    MessageId, MessageRecord, Outcome, QueueName, Settled, Settlement, UserId,
+};
+use tokio::sync::{oneshot, watch};
+
+mod bodies;
+mod book;
+mod directory;
+mod engine;
+mod keys;
+mod line;
+mod readers;
+mod rows;
+#[cfg(test)]
+mod simulation;
+mod store;
+mod writer;
+
+pub use directory::OpenError;
+
+use book::BookLimits;
+use directory::Directory;
+use engine::{Change, Changed, ClaimedRow, Engine, EngineOptions};
+use readers::Readers;
+use rows::MessageRow;
+use writer::{Command, Reply, Writer};
+
+/// Room for settlements, claims and reads beyond the bound on admissions: what empties the ledger must get in
+/// when what fills it does not.
+const COMMANDS_EXTRA: usize = 4_096;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub dir: PathBuf,
+    pub sync: Durability,
+    /// Messages that may be pending at a time; each takes some 150 bytes of memory.
+    pub pending_max: u64,
+    /// Admissions that may wait for the next commit.
+    pub intake_max: usize,
+    /// Commands that one commit takes at the most.
+    pub group_max: usize,
+    pub body_cache_bytes: usize,
+    pub idempotency_window_ms: u64,
+    pub idempotency_keys_max: usize,
+    /// How long delivered and expired messages can be looked up.
+    pub retention_ms: u64,
+    /// Connections for look-ups.
+    pub readers: usize,
+}
+
+impl Options {
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            sync: Durability::Fsync,
+            pending_max: 5_000_000,
+            intake_max: 8_192,
+            group_max: 2_048,
+            body_cache_bytes: 64 << 20,
+            idempotency_window_ms: 86_400_000,
+            idempotency_keys_max: 4_000_000,
+            retention_ms: 3 * 86_400_000,
+            readers: 2,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Embedded {
+    commands: SyncSender<Command>,
+    writer: std::sync::Mutex<Option<JoinHandle<()>>>,
+    readers: Arc<Readers>,
+    health: watch::Receiver<Health>,
+    admissions_waiting: AtomicUsize,
+    intake_max: usize,
+    sync: Durability,
+}
+
+impl Embedded {
+    /// Locks the directory, recovers the state and starts the writer. Blocking.
+    pub fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+        options.check()?;
+        let directory = Directory::lock(&options.dir)?;
+        let limits = BookLimits {
+            pending_max: options.pending_max,
+            body_cache_bytes: options.body_cache_bytes,
+            idempotency_window_ms: options.idempotency_window_ms,
+            idempotency_keys_max: options.idempotency_keys_max,
+        };
+        let engine_options = EngineOptions { sync: options.sync, limits, retention_ms: options.retention_ms };
+        let engine = Engine::open(directory.path(), engine_options, clock)?;
+        directory.sync()?;
+        let readers = Arc::new(Readers::open(directory.path(), options.readers, engine.book().salt)?);
+        let (commands, receiver) = sync_channel(options.intake_max + COMMANDS_EXTRA);
+        let (health_sender, health) = watch::channel(Health::Ready);
+        let writer = Writer::new(engine, receiver, options.group_max, health_sender);
+        let thread = std::thread::Builder::new().name("ledger-writer".into()).spawn(move || {
+            writer.run();
+            drop(directory);
+        });
+        Ok(Self {
+            commands,
+            writer: std::sync::Mutex::new(Some(thread.map_err(OpenError::Thread)?)),
+            readers,
+            health,
+            admissions_waiting: AtomicUsize::new(0),
+            intake_max: options.intake_max,
+            sync: options.sync,
+        })
+    }
+
+    /// Finishes what is queued, closes the files and gives up the directory. Blocking; the second call does
+    /// nothing.
+    pub fn close(&self) {
+        let thread = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let Some(thread) = thread else { return };
+        self.readers.close();
+        // The writer ends by itself when it has failed; then nobody takes the command.
+        let _ = self.commands.send(Command::Close);
+        if thread.join().is_err() {
+            tracing::error!("the ledger's writer panicked");
+        }
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, LedgerError> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.try_send(command(reply)).map_err(|error| match error {
+            TrySendError::Full(_) => LedgerError::Overloaded,
+            TrySendError::Disconnected(_) => self.gone(),
+        })?;
+        // The writer drops a reply only when it ends.
+        answer.await.unwrap_or_else(|_| Err(LedgerError::OutcomeUnknown("the ledger stopped".into())))
+    }
+
+    fn gone(&self) -> LedgerError {
+        match &*self.health.borrow() {
+            Health::Failed(reason) => LedgerError::Unavailable(reason.clone()),
+            Health::Ready | Health::ReadOnly(_) => LedgerError::Unavailable("the ledger is closed".into()),
+        }
+    }
+
+    /// Fetches the texts that are no longer in memory, and puts the claims together.
+    async fn with_texts(&self, queue: QueueName, rows: Vec<ClaimedRow>) -> Result<Vec<Claim>, LedgerError> {
+        let mut missing: Vec<u64> =
+            rows.iter().filter(|row| row.message.is_none()).map(|row| row.leased.seq).collect();
+        missing.sort_unstable();
+        let mut found = if missing.is_empty() { Vec::new() } else { self.readers.messages(missing).await? };
+        let salt = self.readers.salt();
+        let claim = |row: ClaimedRow| {
+            let seq = row.leased.seq;
+            let (message, body_sound) = match row.message {
+                Some(message) => (message, true),
+                None => {
+                    let at = found.binary_search_by_key(&seq, |stored| stored.row.seq);
+                    let at = at.map_err(|_| LedgerError::Corrupt(format!("message {seq} has no row")))?;
+                    let stored = &mut found[at];
+                    if !stored.head_sound {
+                        return Err(LedgerError::Corrupt(format!(
+                            "message {seq} does not match its checksum"
+                        )));
+                    }
+                    (stored.row.clone(), stored.body_sound)
+                }
+            };
+            let MessageRow { at, lane, recipient, charge, body, .. } = message;
+            Ok(Claim {
+                id: MessageId::new(at, seq, salt),
+                queue: queue.clone(),
+                recipient,
+                lane,
+                user: charge.map(|charge| charge.user),
+                admitted_at: at,
+                attempt: row.leased.attempt,
+                token: row.leased.token,
+                lease_until: row.leased.until,
+                body: body_sound.then_some(body),
+            })
+        };
+        rows.into_iter().map(claim).collect()
+    }
+
+    /// Hands claims back whose texts could not be read.
+    async fn hand_back(&self, leases: Vec<(u64, u64)>) {
+        let release = |(seq, token)| Settlement {
+            // A settlement looks at the sequence number and the salt alone: the time may be on the unread page.
+            id: MessageId::new(tidegate_domain::Timestamp::default(), seq, self.readers.salt()),
+            token,
+            outcome: Outcome::Released,
+            latency_ms: 0,
+        };
+        if let Err(error) = self.settle(leases.into_iter().map(release).collect()).await {
+            tracing::warn!(%error, "claims that could not be read wait for their leases to end");
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[async_trait]
+impl Ledger for Embedded {
+    async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
+        let room = Room::take(&self.admissions_waiting, batch.len(), self.intake_max)?;
+        let changed = self.ask(|reply| Command::Change(Change::Admit(batch), reply)).await;
+        drop(room);
+        match changed? {
+            Changed::Admitted(admitted) => Ok(admitted),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
+        let queue = request.queue.clone();
+        let rows = self.ask(|reply| Command::Claim(request, reply)).await?;
+        let leases: Vec<_> = rows.iter().map(|row| (row.leased.seq, row.leased.token)).collect();
+        match self.with_texts(queue, rows).await {
+            Ok(claims) => Ok(claims),
+            Err(error) => {
+                self.hand_back(leases).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::Settle(batch), reply)).await? {
+            Changed::Settled(settled) => Ok(settled),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+        let change = Change::PutQuota { user, limit, window_ms };
+        match self.ask(|reply| Command::Change(change, reply)).await? {
+            Changed::Quota(quota) => Ok(quota),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {
+        self.ask(|reply| Command::Quota(user, reply)).await
+    }
+
+    async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
+        self.readers.record(id).await
+    }
+
+    async fn counts(&self) -> Result<Counts, LedgerError> {
+        self.ask(Command::Counts).await
+    }
+
+    async fn sweep(&self) -> Result<(), LedgerError> {
+        self.ask(Command::Sweep).await
+    }
+
+    fn durability(&self) -> Durability {
+        self.sync
+    }
+
+    fn health(&self) -> Health {
+        self.health.borrow().clone()
+    }
+
+    async fn failed(&self) -> String {
+        let mut health = self.health.clone();
+        loop {
+            if let Health::Failed(reason) = &*health.borrow_and_update() {
+                return reason.clone();
+            }
+            if health.changed().await.is_err() {
+                // Closed, not failed.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// A share of the bound on admissions, given back when dropped.
+struct Room<'a> {
+    waiting: &'a AtomicUsize,
+    size: usize,
+}
+
+impl<'a> Room<'a> {
+    fn take(waiting: &'a AtomicUsize, size: usize, max: usize) -> Result<Self, LedgerError> {
+        let before = waiting.fetch_add(size, Ordering::Relaxed);
+        let room = Self { waiting, size };
+        // A batch larger than the bound may pass alone, or it never would.
+        if before > 0 && before.saturating_add(size) > max { Err(LedgerError::Overloaded) } else { Ok(room) }
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.size, Ordering::Relaxed);
+    }
+}
+
+fn mismatched(changed: &Changed) -> LedgerError {
+    LedgerError::OutcomeUnknown(format!("the writer answered something else: {changed:?}"))
+}

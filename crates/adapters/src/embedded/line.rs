@@ -1,0 +1,294 @@
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+use tidegate_domain::{Lane, Timestamp};
+
+/// After this many claims from a higher lane, one from a lower lane goes first.
+const STREAK_MAX: u32 = 10;
+const NONE: u32 = u32::MAX;
+
+/// A place in the line. Valid until its message leaves.
+pub(super) type Slot = u32;
+
+/// Every pending message, in the order in which it may be claimed: chains by recipient, and per queue and
+/// lane the heads of the chains by due time.
+///
+/// A million messages wait here at a time, so an entry is 32 bytes and strings stay on disk. A recipient is
+/// known by a keyed hash: two that collide would merely wait for each other.
+#[derive(Debug)]
+pub(super) struct Line {
+    entries: Vec<Entry>,
+    entry_free: u32,
+    chains: Vec<Chain>,
+    chain_free: u32,
+    by_recipient: HashTable<u32>,
+    hasher: RandomState,
+    queues: Vec<Lanes>,
+    depth: [u64; 3],
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) seq: u64,
+    pub(super) due: Timestamp,
+    /// The number of the last attempt that was spent on it.
+    pub(super) attempts: u32,
+    chain: u32,
+    next: u32,
+    pub(super) queue: u16,
+    pub(super) lane: Lane,
+    live: bool,
+}
+
+#[derive(Debug)]
+struct Chain {
+    hash: u64,
+    head: Slot,
+    tail: Slot,
+    waiting: [u32; 3],
+    /// The head is leased, so it is not among its lane's heads.
+    taken: bool,
+}
+
+#[derive(Debug, Default)]
+struct Lanes {
+    heads: [BTreeSet<(Timestamp, u64, Slot)>; 3],
+    streak: u32,
+    lowest_turn: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Arrival<'a> {
+    pub(super) seq: u64,
+    pub(super) queue: u16,
+    pub(super) lane: Lane,
+    pub(super) due: Timestamp,
+    pub(super) recipient: Option<&'a str>,
+    pub(super) attempts: u32,
+}
+
+impl Line {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            entry_free: NONE,
+            chains: Vec::new(),
+            chain_free: NONE,
+            by_recipient: HashTable::new(),
+            hasher: RandomState::new(),
+            queues: Vec::new(),
+            depth: [0; 3],
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.depth.iter().sum()
+    }
+
+    /// Pending messages by lane, each in its own.
+    pub(super) fn depth(&self) -> [u64; 3] {
+        self.depth
+    }
+
+    pub(super) fn entry(&self, slot: Slot) -> &Entry {
+        &self.entries[slot as usize]
+    }
+
+    /// The oldest pending message. Walks all of them.
+    pub(super) fn seq_min(&self) -> Option<u64> {
+        self.entries.iter().filter(|entry| entry.live).map(|entry| entry.seq).min()
+    }
+
+    /// When the next head of a queue falls due; it may be due already.
+    pub(super) fn next_due(&self, queue: u16) -> Option<Timestamp> {
+        let lanes = self.queues.get(usize::from(queue))?;
+        lanes.heads.iter().filter_map(|heads| heads.first()).map(|head| head.0).min()
+    }
+
+    /// Puts a message at the end of its recipient's chain.
+    pub(super) fn push(&mut self, arrival: &Arrival<'_>) {
+        if self.queues.len() <= usize::from(arrival.queue) {
+            self.queues.resize_with(usize::from(arrival.queue) + 1, Lanes::default);
+        }
+        self.depth[arrival.lane.index()] += 1;
+        let slot = self.new_entry(arrival);
+        let Some(recipient) = arrival.recipient else {
+            return self.offer(slot);
+        };
+        let hash = self.hasher.hash_one((arrival.queue, recipient));
+        let chains = &self.chains;
+        let found = self.by_recipient.find(hash, |&chain| chains[chain as usize].hash == hash).copied();
+        match found {
+            Some(chain) => self.append(chain, slot, arrival.lane),
+            None => {
+                let chain = self.new_chain(hash, slot, arrival.lane);
+                self.entries[slot as usize].chain = chain;
+                self.offer(slot);
+            }
+        }
+    }
+
+    /// Chooses the next claimable message of a queue and takes it from its lane.
+    pub(super) fn take(&mut self, queue: u16, now: Timestamp) -> Option<Slot> {
+        let lanes = self.queues.get_mut(usize::from(queue))?;
+        let ready = |lane: &usize| lanes.heads[*lane].first().is_some_and(|head| head.0 <= now);
+        let highest = (0..3).find(ready)?;
+        let lower = (highest + 1..3).find(ready);
+        let lowest = (highest + 1..3).rev().find(ready);
+        let chosen = match (lower, lowest) {
+            (Some(lower), Some(lowest)) if lanes.streak >= STREAK_MAX => {
+                lanes.streak = 0;
+                lanes.lowest_turn = !lanes.lowest_turn;
+                if lanes.lowest_turn { lower } else { lowest }
+            }
+            (Some(_), _) => {
+                lanes.streak += 1;
+                highest
+            }
+            _ => {
+                lanes.streak = 0;
+                highest
+            }
+        };
+        let (_, _, slot) = lanes.heads[chosen].pop_first()?;
+        self.set_taken(slot, true);
+        Some(slot)
+    }
+
+    /// A taken message is claimable again, when it is due.
+    pub(super) fn give_back(&mut self, slot: Slot, due: Timestamp, attempts: u32) {
+        let entry = &mut self.entries[slot as usize];
+        entry.due = due;
+        entry.attempts = attempts;
+        self.set_taken(slot, false);
+        self.offer(slot);
+    }
+
+    /// A taken message leaves; the next of its recipient steps forward.
+    pub(super) fn remove(&mut self, slot: Slot) {
+        let (chain, next, lane) = {
+            let entry = &self.entries[slot as usize];
+            (entry.chain, entry.next, entry.lane)
+        };
+        self.depth[lane.index()] -= 1;
+        self.free_entry(slot);
+        if chain == NONE {
+            return;
+        }
+        if next == NONE {
+            return self.free_chain(chain);
+        }
+        let of = &mut self.chains[chain as usize];
+        of.waiting[lane.index()] -= 1;
+        of.head = next;
+        of.taken = false;
+        self.offer(next);
+    }
+
+    fn append(&mut self, chain: u32, slot: Slot, lane: Lane) {
+        self.entries[slot as usize].chain = chain;
+        let of = &mut self.chains[chain as usize];
+        let (head, tail, taken) = (of.head, of.tail, of.taken);
+        of.tail = slot;
+        self.entries[tail as usize].next = slot;
+        if taken {
+            self.chains[chain as usize].waiting[lane.index()] += 1;
+            return;
+        }
+        let before = self.effective_lane(head);
+        self.chains[chain as usize].waiting[lane.index()] += 1;
+        let after = self.effective_lane(head);
+        if before != after {
+            // The newcomer lends the chain its lane.
+            let entry = &self.entries[head as usize];
+            let key = (entry.due, entry.seq, head);
+            let lanes = &mut self.queues[usize::from(entry.queue)];
+            lanes.heads[before.index()].remove(&key);
+            lanes.heads[after.index()].insert(key);
+        }
+    }
+
+    fn offer(&mut self, slot: Slot) {
+        let lane = self.effective_lane(slot);
+        let entry = &self.entries[slot as usize];
+        self.queues[usize::from(entry.queue)].heads[lane.index()].insert((entry.due, entry.seq, slot));
+    }
+
+    fn effective_lane(&self, slot: Slot) -> Lane {
+        let entry = &self.entries[slot as usize];
+        if entry.chain == NONE {
+            return entry.lane;
+        }
+        let waiting = &self.chains[entry.chain as usize].waiting;
+        Lane::ALL.into_iter().find(|lane| waiting[lane.index()] > 0).unwrap_or(entry.lane)
+    }
+
+    fn set_taken(&mut self, slot: Slot, taken: bool) {
+        let chain = self.entries[slot as usize].chain;
+        if chain != NONE {
+            self.chains[chain as usize].taken = taken;
+        }
+    }
+
+    fn new_entry(&mut self, arrival: &Arrival<'_>) -> Slot {
+        let entry = Entry {
+            seq: arrival.seq,
+            due: arrival.due,
+            attempts: arrival.attempts,
+            chain: NONE,
+            next: NONE,
+            queue: arrival.queue,
+            lane: arrival.lane,
+            live: true,
+        };
+        if self.entry_free == NONE {
+            self.entries.push(entry);
+            return slot_of(self.entries.len() - 1);
+        }
+        let slot = self.entry_free;
+        self.entry_free = self.entries[slot as usize].next;
+        self.entries[slot as usize] = entry;
+        slot
+    }
+
+    fn free_entry(&mut self, slot: Slot) {
+        let entry = &mut self.entries[slot as usize];
+        entry.live = false;
+        entry.next = self.entry_free;
+        self.entry_free = slot;
+    }
+
+    fn new_chain(&mut self, hash: u64, head: Slot, lane: Lane) -> u32 {
+        let mut waiting = [0; 3];
+        waiting[lane.index()] = 1;
+        let new = Chain { hash, head, tail: head, waiting, taken: false };
+        let chain = if self.chain_free == NONE {
+            self.chains.push(new);
+            slot_of(self.chains.len() - 1)
+        } else {
+            let chain = self.chain_free;
+            self.chain_free = self.chains[chain as usize].head;
+            self.chains[chain as usize] = new;
+            chain
+        };
+        let chains = &self.chains;
+        self.by_recipient.insert_unique(hash, chain, |&chain| chains[chain as usize].hash);
+        chain
+    }
+
+    fn free_chain(&mut self, chain: u32) {
+        let hash = self.chains[chain as usize].hash;
+        if let Ok(found) = self.by_recipient.find_entry(hash, |&other| other == chain) {
+            found.remove();
+        }
+        self.chains[chain as usize].head = self.chain_free;
+        self.chain_free = chain;
+    }
+}
+
+/// The ledger's bound on pending messages lies far below `u32::MAX` and is checked when it is configured.
+#[expect(clippy::cast_possible_truncation, reason = "bounded by pending_max")]
+fn slot_of(index: usize) -> Slot {
+    index as Slot
+}

@@ -1,0 +1,91 @@
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tidegate_domain::{LedgerError, MessageId, MessageRecord};
+use tokio::sync::Semaphore;
+
+use super::store::read::{self, StoredMessage};
+use super::store::{FILE_NAME, Store, StoreError, StoreErrorKind};
+
+/// How long a look-up may wait for a connection.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Connections for look-ups beside the writer. Each is used by one look-up at a time, and briefly: a long read
+/// would keep the WAL from being reused.
+#[derive(Debug)]
+pub(super) struct Readers {
+    idle: Mutex<Vec<Connection>>,
+    free: Semaphore,
+    salt: u32,
+    path: PathBuf,
+}
+
+impl Readers {
+    pub(super) fn open(dir: &Path, count: usize, salt: u32) -> Result<Self, StoreError> {
+        let idle = (0..count).map(|_| Store::reader(dir)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { idle: Mutex::new(idle), free: Semaphore::new(count), salt, path: dir.join(FILE_NAME) })
+    }
+
+    pub(super) fn salt(&self) -> u32 {
+        self.salt
+    }
+
+    /// By ascending sequence numbers; what has no row is left out.
+    pub(super) async fn messages(
+        self: &Arc<Self>,
+        seqs: Vec<u64>,
+    ) -> Result<Vec<StoredMessage>, LedgerError> {
+        self.read(move |db| read::messages(db, &seqs)).await
+    }
+
+    pub(super) async fn record(
+        self: &Arc<Self>,
+        id: MessageId,
+    ) -> Result<Option<MessageRecord>, LedgerError> {
+        let salt = self.salt;
+        let found = self.read(move |db| read::record(db, id, salt)).await?;
+        found.transpose().map_err(LedgerError::Corrupt)
+    }
+
+    /// No more look-ups; those under way finish.
+    pub(super) fn close(&self) {
+        self.free.close();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        look_up: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let permit = tokio::time::timeout(WAIT_MAX, self.free.acquire()).await;
+        let _permit = permit
+            .map_err(|_| LedgerError::Overloaded)?
+            .map_err(|_| LedgerError::Unavailable("the ledger is closed".into()))?;
+        let readers = self.clone();
+        let done = tokio::task::spawn_blocking(move || readers.read_now(look_up)).await;
+        done.unwrap_or_else(|error| Err(LedgerError::Unavailable(format!("a look-up failed: {error}"))))
+    }
+
+    fn read_now<T>(
+        &self,
+        look_up: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, LedgerError> {
+        let take = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(db) = take() else { return Err(LedgerError::Unavailable("the ledger is closed".into())) };
+        let result = look_up(&db);
+        if !self.free.is_closed() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
+        }
+        result.map_err(|error| {
+            let error = StoreError::of(&self.path, error);
+            match error.kind {
+                StoreErrorKind::Damaged => LedgerError::Corrupt(error.to_string()),
+                StoreErrorKind::Failed | StoreErrorKind::NoSpace => {
+                    LedgerError::Unavailable(error.to_string())
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! What one group writes: decided by the book, stored by the store, then applied to the book.
+
+use bytes::Bytes;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{Idempotency, Lane, QueueName, Recipient, Status, Timestamp, UserId};
+
+#[derive(Debug, Clone)]
+pub(super) struct MessageRow {
+    pub(super) seq: u64,
+    pub(super) at: Timestamp,
+    pub(super) queue: u16,
+    pub(super) lane: Lane,
+    pub(super) due: Timestamp,
+    pub(super) recipient: Option<Recipient>,
+    pub(super) charge: Option<ChargeRow>,
+    pub(super) idempotency: Option<Idempotency>,
+    pub(super) body: Bytes,
+}
+
+/// The quota as this message left it. It travels in the message's own row, so that a charge costs no page of
+/// its own; the quota's row follows later, with many charges at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChargeRow {
+    pub(super) user: UserId,
+    pub(super) count: u32,
+    pub(super) since: Timestamp,
+}
+
+/// A message's end.
+#[derive(Debug)]
+pub(super) struct OutcomeRow {
+    pub(super) seq: u64,
+    pub(super) status: Status,
+    pub(super) at: Timestamp,
+    pub(super) attempt: u32,
+    pub(super) latency_ms: u64,
+    pub(super) reason: Option<String>,
+}
+
+/// A failed attempt that is followed by another.
+#[derive(Debug)]
+pub(super) struct AttemptRow {
+    pub(super) seq: u64,
+    pub(super) number: u32,
+    pub(super) at: Timestamp,
+    pub(super) latency_ms: u64,
+    pub(super) reason: String,
+    pub(super) due: Timestamp,
+}
+
+/// A quota with the last message whose charge it contains.
+#[derive(Debug, Clone)]
+pub(super) struct QuotaRow {
+    pub(super) user: UserId,
+    pub(super) quota: Quota,
+    pub(super) seq: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct QueueRow {
+    pub(super) id: u16,
+    pub(super) name: QueueName,
+}
+
+/// Totals since the ledger was made. What is pending follows from them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) admitted: u64,
+    pub(super) delivered: u64,
+    pub(super) dead: u64,
+    pub(super) expired: u64,
+    pub(super) deleted: u64,
+}
+
+impl Totals {
+    pub(super) fn pending(&self) -> Option<u64> {
+        self.admitted.checked_sub(self.delivered + self.dead + self.expired + self.deleted)
+    }
+
+    pub(super) fn settle(&mut self, status: Status) {
+        match status {
+            Status::Pending => {}
+            Status::Delivered => self.delivered += 1,
+            Status::Dead => self.dead += 1,
+            Status::Expired => self.expired += 1,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! SQLite does not notice a flipped bit inside a row. These do.
+
+use crc32fast::Hasher;
+
+use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow};
+use super::schema::status_code;
+
+/// The head's checksum in the upper half, the body's in the lower: a start reads heads only.
+pub(in crate::embedded) fn of_message(message: &MessageRow) -> i64 {
+    i64::from(of_head(message)) << 32 | i64::from(of_body(&message.body))
+}
+
+pub(in crate::embedded) fn head_matches(message: &MessageRow, checksum: i64) -> bool {
+    (checksum >> 32) & 0xffff_ffff == i64::from(of_head(message))
+}
+
+pub(in crate::embedded) fn body_matches(body: &[u8], checksum: i64) -> bool {
+    checksum & 0xffff_ffff == i64::from(of_body(body))
+}
+
+pub(in crate::embedded) fn of_body(body: &[u8]) -> u32 {
+    crc32fast::hash(body)
+}
+
+fn of_head(message: &MessageRow) -> u32 {
+    let mut sum = Sum::new();
+    sum.number(message.seq.cast_signed()).number(message.at.millis()).number(message.due.millis());
+    sum.number(i64::from(message.queue) << 8 | message.lane.index() as i64);
+    sum.text(message.recipient.as_ref().map(|recipient| recipient.as_str()));
+    if let Some(charge) = &message.charge {
+        sum.text(Some(charge.user.as_str())).number(i64::from(charge.count)).number(charge.since.millis());
+    }
+    sum.finish()
+}
+
+pub(in crate::embedded) fn of_outcome(outcome: &OutcomeRow) -> i64 {
+    let OutcomeRow { seq, status, at, attempt, latency_ms, reason } = outcome;
+    let mut sum = Sum::new();
+    sum.number(seq.cast_signed()).number(status_code(*status)).number(at.millis());
+    sum.number(i64::from(*attempt)).number(latency_ms.cast_signed());
+    i64::from(sum.text(reason.as_deref()).finish())
+}
+
+pub(in crate::embedded) fn of_attempt(attempt: &AttemptRow) -> i64 {
+    let AttemptRow { seq, number, at, latency_ms, reason, due } = attempt;
+    let mut sum = Sum::new();
+    sum.number(seq.cast_signed()).number(i64::from(*number)).number(at.millis());
+    sum.number(latency_ms.cast_signed()).number(due.millis());
+    i64::from(sum.text(Some(reason)).finish())
+}
+
+pub(in crate::embedded) fn of_quota(row: &QuotaRow) -> i64 {
+    let mut sum = Sum::new();
+    sum.text(Some(row.user.as_str())).number(row.seq.cast_signed());
+    sum.number(i64::from(row.quota.limit)).number(row.quota.window_ms.cast_signed());
+    i64::from(sum.number(i64::from(row.quota.count)).number(row.quota.since.millis()).finish())
+}
+
+struct Sum(Hasher);
+
+impl Sum {
+    fn new() -> Self {
+        Self(Hasher::new())
+    }
+
+    fn number(&mut self, number: i64) -> &mut Self {
+        self.0.update(&number.to_le_bytes());
+        self
+    }
+
+    fn text(&mut self, text: Option<&str>) -> &mut Self {
+        let text = text.unwrap_or("\0");
+        self.number(text.len().cast_signed() as i64);
+        self.0.update(text.as_bytes());
+        self
+    }
+
+    fn finish(&mut self) -> u32 {
+        std::mem::take(&mut self.0).finalize()
+    }
+}

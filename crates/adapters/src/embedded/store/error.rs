@@ -1,0 +1,66 @@
+use std::path::{Path, PathBuf};
+
+use rusqlite::ffi::{SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMSIZE, SQLITE_NOTADB};
+use rusqlite::{Error, ErrorCode};
+
+/// What went wrong with the file, by what may be done about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::embedded) struct StoreError {
+    pub(in crate::embedded) kind: StoreErrorKind,
+    pub(in crate::embedded) message: String,
+    file: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::embedded) enum StoreErrorKind {
+    /// The disk is full: nothing was written, and it may pass.
+    NoSpace,
+    /// What is on disk makes no sense.
+    Damaged,
+    /// A read, write or fsync failed: nobody knows what is on disk until it is read again.
+    Failed,
+}
+
+impl StoreError {
+    pub(in crate::embedded) fn of(file: &Path, error: Error) -> Self {
+        Self { kind: kind_of(&error), message: error.to_string(), file: file.to_owned() }
+    }
+
+    pub(in crate::embedded) fn damaged(file: &Path, message: impl Into<String>) -> Self {
+        Self { kind: StoreErrorKind::Damaged, message: message.into(), file: file.to_owned() }
+    }
+}
+
+impl std::fmt::Display for StoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = match self.kind {
+            StoreErrorKind::NoSpace => "no room",
+            StoreErrorKind::Damaged => "damaged",
+            StoreErrorKind::Failed => "failed",
+        };
+        write!(f, "{}: {what}: {}", self.file.display(), self.message)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+fn kind_of(error: &Error) -> StoreErrorKind {
+    let Error::SqliteFailure(code, _) = error else {
+        return match error {
+            // A column of the wrong type or an impossible value is not what we wrote.
+            Error::FromSqlConversionFailure(..)
+            | Error::IntegralValueOutOfRange(..)
+            | Error::InvalidColumnType(..) => StoreErrorKind::Damaged,
+            _ => StoreErrorKind::Failed,
+        };
+    };
+    match (code.code, code.extended_code) {
+        (ErrorCode::DiskFull, _) => StoreErrorKind::NoSpace,
+        // The shared index of the WAL could not grow; it holds no data.
+        (_, SQLITE_IOERR_SHMSIZE | SQLITE_IOERR_SHMMAP | SQLITE_IOERR_SHMOPEN) => StoreErrorKind::NoSpace,
+        (ErrorCode::DatabaseCorrupt, _) | (ErrorCode::NotADatabase, _) | (_, SQLITE_NOTADB) => {
+            StoreErrorKind::Damaged
+        }
+        _ => StoreErrorKind::Failed,
+    }
+}

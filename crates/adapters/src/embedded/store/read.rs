@@ -1,0 +1,194 @@
+//! Look-ups beside the writer.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row};
+use tidegate_domain::{
+    AttemptRecord, AttemptResult, Lane, MessageId, MessageRecord, QueueName, Recipient, Status, Timestamp,
+    UserId,
+};
+
+use super::super::rows::{AttemptRow, ChargeRow, MessageRow, OutcomeRow};
+use super::{as_i64, checksum, schema};
+
+pub(super) const HEAD: &str = "seq, at, queue, lane, due, recipient, user, count, since, checksum";
+
+/// A message row as it stands on disk, with the verdict on its checksums.
+#[derive(Debug)]
+pub(in crate::embedded) struct StoredMessage {
+    pub(in crate::embedded) row: MessageRow,
+    pub(in crate::embedded) head_sound: bool,
+    pub(in crate::embedded) body_sound: bool,
+}
+
+/// A stored value that can't be what was written.
+fn nonsense(column: usize, what: &str) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, what.to_owned().into())
+}
+
+/// The head of a message from the columns of [`HEAD`]; the body is left empty. The second is the checksum.
+pub(super) fn head(row: &Row<'_>) -> rusqlite::Result<(MessageRow, i64)> {
+    let at = Timestamp::from_millis(row.get(1)?);
+    let lane: usize = row.get(3)?;
+    let due: Option<i64> = row.get(4)?;
+    let recipient = row.get_ref(5)?.as_str_or_null()?.map(Recipient::new).transpose();
+    let user = row.get_ref(6)?.as_str_or_null()?.map(UserId::new).transpose();
+    let charge = match user.map_err(|_| nonsense(6, "not a user id"))? {
+        None => None,
+        Some(user) => {
+            Some(ChargeRow { user, count: row.get(7)?, since: Timestamp::from_millis(row.get(8)?) })
+        }
+    };
+    let message = MessageRow {
+        seq: row.get(0)?,
+        at,
+        queue: row.get(2)?,
+        lane: *Lane::ALL.get(lane).ok_or_else(|| nonsense(3, "not a lane"))?,
+        due: due.map_or(at, Timestamp::from_millis),
+        recipient: recipient.map_err(|_| nonsense(5, "not a recipient"))?,
+        charge,
+        idempotency: None,
+        body: Bytes::new(),
+    };
+    Ok((message, row.get(9)?))
+}
+
+fn whole(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
+    let (mut message, checksum) = head(row)?;
+    let body = row.get_ref(10)?.as_blob()?;
+    let head_sound = checksum::head_matches(&message, checksum);
+    let body_sound = checksum::body_matches(body, checksum);
+    message.body = Bytes::copy_from_slice(body);
+    Ok(StoredMessage { row: message, head_sound, body_sound })
+}
+
+/// Messages by ascending sequence numbers. Runs of neighbours are read with one scan each.
+pub(in crate::embedded) fn messages(db: &Connection, seqs: &[u64]) -> rusqlite::Result<Vec<StoredMessage>> {
+    const GAP_MAX: u64 = 16;
+    let mut scan = db.prepare_cached(&format!(
+        "SELECT {HEAD}, body FROM message WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
+    ))?;
+    let mut found = Vec::with_capacity(seqs.len());
+    for run in seqs.chunk_by(|a, b| b - a <= GAP_MAX) {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+        let mut wanted = run.iter().peekable();
+        let mut rows = scan.query([as_i64(*first), as_i64(*last)])?;
+        while let Some(row) = rows.next()? {
+            let seq: u64 = row.get(0)?;
+            while wanted.next_if(|&&next| next < seq).is_some() {}
+            if wanted.next_if(|&&next| next == seq).is_some() {
+                found.push(whole(row)?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Everything about one message, or `None` when there is no such id. The error names what is damaged.
+pub(in crate::embedded) fn record(
+    db: &Connection,
+    id: MessageId,
+    salt: u32,
+) -> rusqlite::Result<Option<Result<MessageRecord, String>>> {
+    let seq = id.seq();
+    let Some(stored) = messages(db, &[seq])?.pop() else { return Ok(None) };
+    let message = stored.row;
+    if MessageId::new(message.at, seq, salt) != id {
+        return Ok(None);
+    }
+    if !(stored.head_sound && stored.body_sound) {
+        return Ok(Some(Err(format!("message {id} does not match its checksum"))));
+    }
+    let queue: Option<String> = db
+        .prepare_cached("SELECT name FROM queue WHERE id = ?1")?
+        .query_row([message.queue], |row| row.get(0))
+        .optional()?;
+    let Some(queue) = queue.and_then(|name| QueueName::new(&name).ok()) else {
+        return Ok(Some(Err(format!("message {id} names queue {}, which there is not", message.queue))));
+    };
+    let (failed, outcome) = (attempts(db, seq)?, outcome(db, seq)?);
+    let due_at = failed.last().map_or(message.due, |attempt| attempt.due);
+    let mut attempts: Vec<_> = failed.into_iter().map(AttemptRecord::from).collect();
+    attempts.extend(outcome.as_ref().map(AttemptRecord::from));
+    Ok(Some(Ok(MessageRecord {
+        id,
+        queue,
+        recipient: message.recipient,
+        lane: message.lane,
+        user: message.charge.map(|charge| charge.user),
+        admitted_at: message.at,
+        due_at,
+        status: outcome.as_ref().map_or(Status::Pending, |outcome| outcome.status),
+        settled_at: outcome.as_ref().map(|outcome| outcome.at),
+        reason: outcome.and_then(|outcome| outcome.reason),
+        attempts,
+        body: message.body,
+    })))
+}
+
+fn attempts(db: &Connection, seq: u64) -> rusqlite::Result<Vec<AttemptRow>> {
+    let mut select = db.prepare_cached(
+        "SELECT seq, number, at, latency_ms, reason, due, checksum FROM attempt WHERE seq = ?1 ORDER BY number",
+    )?;
+    select.query_map([as_i64(seq)], attempt)?.collect()
+}
+
+pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
+    let attempt = AttemptRow {
+        seq: row.get(0)?,
+        number: row.get(1)?,
+        at: Timestamp::from_millis(row.get(2)?),
+        latency_ms: row.get(3)?,
+        reason: row.get(4)?,
+        due: Timestamp::from_millis(row.get(5)?),
+    };
+    let sound = checksum::of_attempt(&attempt) == row.get::<_, i64>(6)?;
+    if sound { Ok(attempt) } else { Err(nonsense(6, "an attempt does not match its checksum")) }
+}
+
+fn outcome(db: &Connection, seq: u64) -> rusqlite::Result<Option<OutcomeRow>> {
+    db.prepare_cached(
+        "SELECT seq, status, at, attempt, latency_ms, reason, checksum FROM outcome WHERE seq = ?1",
+    )?
+    .query_row([as_i64(seq)], |row| {
+        let outcome = OutcomeRow {
+            seq: row.get(0)?,
+            status: schema::status_of(row.get(1)?).ok_or_else(|| nonsense(1, "not a status"))?,
+            at: Timestamp::from_millis(row.get(2)?),
+            attempt: row.get(3)?,
+            latency_ms: row.get(4)?,
+            reason: row.get(5)?,
+        };
+        let sound = checksum::of_outcome(&outcome) == row.get::<_, i64>(6)?;
+        if sound { Ok(outcome) } else { Err(nonsense(6, "an outcome does not match its checksum")) }
+    })
+    .optional()
+}
+
+impl From<AttemptRow> for AttemptRecord {
+    fn from(row: AttemptRow) -> Self {
+        Self {
+            number: row.number,
+            at: row.at,
+            latency_ms: row.latency_ms,
+            result: AttemptResult::Failed,
+            reason: Some(row.reason),
+        }
+    }
+}
+
+impl From<&OutcomeRow> for AttemptRecord {
+    fn from(row: &OutcomeRow) -> Self {
+        let result = match row.status {
+            Status::Delivered => AttemptResult::Delivered,
+            Status::Expired => AttemptResult::Expired,
+            Status::Dead | Status::Pending => AttemptResult::Failed,
+        };
+        Self {
+            number: row.attempt,
+            at: row.at,
+            latency_ms: row.latency_ms,
+            result,
+            reason: row.reason.clone(),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Rebuilding the book from live rows.
+
+use hashbrown::HashMap;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{Fingerprint, Idempotency, IdempotencyKey, QueueName, Timestamp, UserId};
+
+use super::super::book::{Book, BookLimits};
+use super::super::line::Arrival;
+use super::super::rows::{QueueRow, QuotaRow, Totals};
+use super::read::HEAD;
+use super::{Store, StoreError, as_i64, checksum, get_meta, read, set_meta};
+
+/// The book as it stood after the last commit. Leases are void.
+#[derive(Debug)]
+pub(in crate::embedded) struct Recovered {
+    pub(in crate::embedded) book: Book,
+    pub(in crate::embedded) pending: u64,
+}
+
+impl Store {
+    pub(in crate::embedded) fn recover(
+        &self,
+        limits: BookLimits,
+        now: Timestamp,
+    ) -> Result<Recovered, StoreError> {
+        let salt = self.meta("salt")?.unwrap_or(0);
+        let mut book = Book::new(u32::try_from(salt).unwrap_or(0), limits);
+        self.recover_queues(&mut book)?;
+        self.recover_quotas(&mut book)?;
+        self.recover_keys(&mut book, now.minus_ms(limits.idempotency_window_ms))?;
+        let live_from = self.meta("live_from")?.unwrap_or(0);
+        self.recover_messages(&mut book, live_from)?;
+        let pending = self.recover_totals(&mut book)?;
+        Ok(Recovered { book, pending })
+    }
+
+    fn recover_queues(&self, book: &mut Book) -> Result<(), StoreError> {
+        self.each("SELECT id, name FROM queue ORDER BY id", [], |row| {
+            let name: String = row.get(1)?;
+            let name = QueueName::new(&name);
+            Ok(name.is_ok_and(|name| row.get(0).is_ok_and(|id| book.restore_queue(QueueRow { id, name }))))
+        })
+        .and_then(|sound| self.require(sound, "the table of queues makes no sense"))
+    }
+
+    fn recover_quotas(&self, book: &mut Book) -> Result<(), StoreError> {
+        let mut contained: HashMap<UserId, u64> = HashMap::new();
+        let sound =
+            self.each("SELECT user, max, window_ms, count, since, seq, checksum FROM quota", [], |row| {
+                let user: String = row.get(0)?;
+                let Ok(user) = UserId::new(&user) else { return Ok(false) };
+                let since = Timestamp::from_millis(row.get(4)?);
+                let quota = Quota { limit: row.get(1)?, window_ms: row.get(2)?, count: row.get(3)?, since };
+                let stored = QuotaRow { user, quota, seq: row.get(5)? };
+                let sound = checksum::of_quota(&stored) == row.get::<_, i64>(6)?;
+                book.restore_quota(stored.user.clone(), quota);
+                contained.insert(stored.user, stored.seq);
+                Ok(sound)
+            })?;
+        self.require(sound, "a quota does not match its checksum")?;
+        // Charges since the quotas were last written stand in the messages' own rows.
+        let from = self.meta("quota_seq")?.unwrap_or(0);
+        let sql = format!("SELECT {HEAD} FROM message WHERE seq > ?1 ORDER BY seq");
+        let sound = self.each(&sql, [from], |row| {
+            let (message, sum) = read::head(row)?;
+            let sound = checksum::head_matches(&message, sum);
+            if let Some(charge) = message.charge
+                && contained.get(&charge.user).is_some_and(|&seq| message.seq > seq)
+            {
+                book.restore_charge(charge);
+            }
+            Ok(sound)
+        })?;
+        self.require(sound, "a message does not match its checksum")
+    }
+
+    fn recover_keys(&self, book: &mut Book, since: Timestamp) -> Result<(), StoreError> {
+        let sql = "SELECT seq, at, key, fingerprint FROM key WHERE at > ?1 ORDER BY seq";
+        let sound = self.each(sql, [since.millis()], |row| {
+            let idempotency =
+                Idempotency { key: IdempotencyKey(row.get(2)?), fingerprint: Fingerprint(row.get(3)?) };
+            book.keys.insert(&idempotency, row.get(0)?, Timestamp::from_millis(row.get(1)?));
+            Ok(true)
+        })?;
+        self.require(sound, "the table of keys makes no sense")
+    }
+
+    fn recover_messages(&self, book: &mut Book, live_from: i64) -> Result<(), StoreError> {
+        let mut retried: HashMap<u64, (u32, Timestamp)> = HashMap::new();
+        let sql = "SELECT seq, number, at, latency_ms, reason, due, checksum FROM attempt WHERE seq >= ?1
+                   ORDER BY seq, number";
+        self.each(sql, [live_from], |row| {
+            let attempt = read::attempt(row)?;
+            retried.insert(attempt.seq, (attempt.number, attempt.due));
+            Ok(true)
+        })?;
+        let sql = format!(
+            "SELECT {HEAD} FROM message WHERE seq >= ?1
+             AND NOT EXISTS (SELECT 1 FROM outcome WHERE outcome.seq = message.seq) ORDER BY seq"
+        );
+        let sound = self.each(&sql, [live_from], |row| {
+            let (message, sum) = read::head(row)?;
+            let (attempts, due) = retried.get(&message.seq).copied().unwrap_or((0, message.due));
+            book.restore_message(&Arrival {
+                seq: message.seq,
+                queue: message.queue,
+                lane: message.lane,
+                due,
+                recipient: message.recipient.as_ref().map(|recipient| recipient.as_str()),
+                attempts,
+            });
+            Ok(checksum::head_matches(&message, sum) && book.queue_name(message.queue).is_some())
+        })?;
+        self.require(sound, "a message does not match its checksum")
+    }
+
+    fn recover_totals(&self, book: &mut Book) -> Result<u64, StoreError> {
+        let sql = "SELECT admitted, delivered, dead, expired, deleted,
+                   max(coalesce((SELECT max(seq) FROM message), 0), ?1) FROM totals";
+        let seq_mark = self.meta("seq_last")?.unwrap_or(0);
+        let (totals, seq_last) = self
+            .connection
+            .query_row(sql, [seq_mark], |row| {
+                let totals = Totals {
+                    admitted: row.get(0)?,
+                    delivered: row.get(1)?,
+                    dead: row.get(2)?,
+                    expired: row.get(3)?,
+                    deleted: row.get(4)?,
+                };
+                Ok((totals, row.get(5)?))
+            })
+            .map_err(|e| self.error(e))?;
+        let found = book.line.len();
+        if totals.pending() != Some(found) {
+            let message = format!("the books don't balance: {totals:?}, yet {found} messages are pending");
+            return Err(StoreError::damaged(&self.path, message));
+        }
+        let life = self.meta("life")?.and_then(|life| u64::try_from(life).ok()).unwrap_or(0) + 1;
+        set_meta(&self.connection, "life", as_i64(life)).map_err(|e| self.error(e))?;
+        book.restore_totals(totals, seq_last, life);
+        Ok(found)
+    }
+
+    /// Runs over rows until one makes no sense.
+    fn each<P: rusqlite::Params>(
+        &self,
+        sql: &str,
+        params: P,
+        mut step: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<bool>,
+    ) -> Result<bool, StoreError> {
+        let run = || {
+            let mut select = self.connection.prepare(sql)?;
+            let mut rows = select.query(params)?;
+            while let Some(row) = rows.next()? {
+                if !step(row)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        run().map_err(|e| self.error(e))
+    }
+
+    fn require(&self, sound: bool, otherwise: &str) -> Result<(), StoreError> {
+        if sound { Ok(()) } else { Err(StoreError::damaged(&self.path, otherwise)) }
+    }
+
+    fn meta(&self, name: &str) -> Result<Option<i64>, StoreError> {
+        get_meta(&self.connection, name).map_err(|e| self.error(e))
+    }
+
+    /// The last message whose charge the quotas' own rows contain.
+    pub(in crate::embedded) fn quota_seq(&self) -> Result<u64, StoreError> {
+        Ok(self.meta("quota_seq")?.and_then(|seq| u64::try_from(seq).ok()).unwrap_or(0))
+    }
+}

@@ -1,0 +1,129 @@
+use rusqlite::Connection;
+use tidegate_domain::Status;
+
+use super::{get_meta, set_meta};
+
+const VERSION: i64 = 1;
+
+const TABLES: &str = "
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+    CREATE TABLE queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
+
+    -- Written once and never changed. The body comes last, so that reading the rest does not touch its pages.
+    CREATE TABLE message (
+        seq INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL,         -- admitted, ms since 1970, as all times
+        queue INTEGER NOT NULL,
+        lane INTEGER NOT NULL,       -- 0 high, 1 normal, 2 low
+        due INTEGER,                 -- NULL: at once
+        recipient TEXT,
+        user TEXT,                   -- whose quota was charged
+        count INTEGER,               -- and how it stood afterwards
+        since INTEGER,
+        checksum INTEGER NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+
+    -- The end of a message. No row: pending.
+    CREATE TABLE outcome (
+        seq INTEGER PRIMARY KEY,
+        status INTEGER NOT NULL,     -- 1 delivered, 2 dead, 3 expired
+        at INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        latency_ms INTEGER NOT NULL,
+        reason TEXT,
+        checksum INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX dead ON outcome (seq) WHERE status = 2;
+
+    -- Failed attempts that another followed.
+    CREATE TABLE attempt (
+        seq INTEGER NOT NULL,
+        number INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        latency_ms INTEGER NOT NULL,
+        due INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        checksum INTEGER NOT NULL,
+        PRIMARY KEY (seq, number)
+    ) STRICT, WITHOUT ROWID;
+
+    -- Contains the charges up to message seq; later ones stand in the messages' rows.
+    CREATE TABLE quota (
+        user TEXT PRIMARY KEY,
+        max INTEGER NOT NULL,
+        window_ms INTEGER NOT NULL,
+        count INTEGER NOT NULL,
+        since INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    -- Idempotency keys of the window, hashed.
+    CREATE TABLE key (
+        seq INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL,
+        key BLOB NOT NULL,
+        fingerprint BLOB NOT NULL
+    ) STRICT;
+
+    -- One row: admitted = delivered + dead + expired + deleted + pending.
+    CREATE TABLE totals (
+        admitted INTEGER NOT NULL,
+        delivered INTEGER NOT NULL,
+        dead INTEGER NOT NULL,
+        expired INTEGER NOT NULL,
+        deleted INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO totals VALUES (0, 0, 0, 0, 0);
+";
+
+pub(super) fn ensure(db: &Connection) -> Result<(), SchemaError> {
+    let exists: bool =
+        db.query_row("SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'meta'", [], |row| row.get(0))?;
+    if exists {
+        return match get_meta(db, "version")? {
+            Some(VERSION) => Ok(()),
+            found => Err(SchemaError::Version(found)),
+        };
+    }
+    let salt = getrandom::u32().map_err(|e| SchemaError::Random(e.to_string()))?;
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    db.execute_batch(TABLES)?;
+    set_meta(db, "version", VERSION)?;
+    set_meta(db, "salt", i64::from(salt & tidegate_domain::MessageId::SALT_MAX))?;
+    db.execute_batch("COMMIT")?;
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SchemaError {
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("format version {0:?} is not the one that this program writes ({VERSION})")]
+    Version(Option<i64>),
+    #[error("no randomness: {0}")]
+    Random(String),
+}
+
+impl SchemaError {
+    pub(super) fn in_file(self, file: &std::path::Path) -> super::StoreError {
+        match self {
+            Self::Sqlite(error) => super::StoreError::of(file, error),
+            other => super::StoreError::damaged(file, other.to_string()),
+        }
+    }
+}
+
+pub(super) fn status_code(status: Status) -> i64 {
+    match status {
+        Status::Pending => 0,
+        Status::Delivered => 1,
+        Status::Dead => 2,
+        Status::Expired => 3,
+    }
+}
+
+pub(super) fn status_of(code: i64) -> Option<Status> {
+    [Status::Delivered, Status::Dead, Status::Expired].into_iter().find(|status| status_code(*status) == code)
+}

@@ -1,0 +1,159 @@
+//! SQLite ends a WAL at the first frame whose checksum is wrong, and silently drops what follows. After a
+//! crash that is right: the last commit was never acknowledged. In the middle of the log it is damage, and
+//! what follows was acknowledged.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use super::StoreError;
+
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
+
+/// Refuses a WAL that was damaged before its last commit.
+///
+/// A commit is written only after the one before it was synced. So when a bad frame is followed by the end of
+/// its commit and then by a frame of yet another one, the bad frame had been synced.
+pub(super) fn check(database: &Path) -> Result<(), StoreError> {
+    let path = wal_path(database);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(StoreError::damaged(&path, format!("cannot be opened: {error}"))),
+    };
+    match damaged_frame(BufReader::with_capacity(1 << 20, file)) {
+        Ok(None) => Ok(()),
+        Ok(Some(frame)) => {
+            let message =
+                format!("frame {frame} does not match its checksum, and committed frames follow it");
+            Err(StoreError::damaged(&path, message))
+        }
+        Err(error) => Err(StoreError::damaged(&path, format!("cannot be read: {error}"))),
+    }
+}
+
+fn wal_path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+fn damaged_frame(mut wal: impl Read) -> std::io::Result<Option<u64>> {
+    let mut header = [0; HEADER_BYTES];
+    if !read_whole(&mut wal, &mut header)? {
+        return Ok(None);
+    }
+    let big_endian = match word(&header, 0) {
+        0x377f_0682 => false,
+        0x377f_0683 => true,
+        // Never synced with content, or SQLite will say what it thinks of it.
+        _ => return Ok(None),
+    };
+    let salts: [u8; 8] = array(&header, 16);
+    let mut sum = Sum { big_endian, a: 0, b: 0 };
+    sum.add(&header[..24]);
+    if (sum.a, sum.b) != (word(&header, 24), word(&header, 28)) {
+        return Ok(None);
+    }
+    let mut frame = vec![0; FRAME_HEADER_BYTES + word(&header, 8) as usize];
+    let (mut number, mut bad, mut bad_ended) = (0, None, false);
+    while read_whole(&mut wal, &mut frame)? {
+        number += 1;
+        let of_this_log = array::<8>(&frame, 8) == salts;
+        if bad.is_none() {
+            sum.add(&frame[..8]);
+            sum.add(&frame[FRAME_HEADER_BYTES..]);
+            if of_this_log && (sum.a, sum.b) == (word(&frame, 16), word(&frame, 20)) {
+                continue;
+            }
+            bad = Some(number);
+        } else if of_this_log && bad_ended {
+            return Ok(bad);
+        }
+        bad_ended |= of_this_log && word(&frame, 4) != 0;
+    }
+    Ok(None)
+}
+
+/// False at a clean or torn end.
+fn read_whole(from: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<bool> {
+    match from.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(array(bytes, at))
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
+}
+
+/// The WAL's running checksum, as its file format describes it.
+struct Sum {
+    big_endian: bool,
+    a: u32,
+    b: u32,
+}
+
+impl Sum {
+    fn add(&mut self, bytes: &[u8]) {
+        for pair in bytes.chunks_exact(8) {
+            let (x, y) = (self.word(&pair[..4]), self.word(&pair[4..]));
+            self.a = self.a.wrapping_add(x).wrapping_add(self.b);
+            self.b = self.b.wrapping_add(y).wrapping_add(self.a);
+        }
+    }
+
+    fn word(&self, bytes: &[u8]) -> u32 {
+        let bytes = array(bytes, 0);
+        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    /// A WAL of several commits, as a crash would leave it.
+    fn wal_bytes(dir: &Path) -> Vec<u8> {
+        let path = dir.join("t.db");
+        let db = Connection::open(&path).unwrap();
+        db.pragma_update(None, "journal_mode", "WAL").unwrap();
+        db.execute_batch("CREATE TABLE t (x)").unwrap();
+        for _ in 0..5 {
+            db.execute("INSERT INTO t VALUES (randomblob(9000))", []).unwrap();
+        }
+        std::fs::read(wal_path(&path)).unwrap()
+    }
+
+    #[test]
+    fn a_sound_log_and_a_torn_end_pass() {
+        let dir = tempfile::tempdir().unwrap();
+        let sound = wal_bytes(dir.path());
+        assert_eq!(damaged_frame(&sound[..]).unwrap(), None);
+        for cut in [1, 100, 5_000] {
+            assert_eq!(damaged_frame(&sound[..sound.len() - cut]).unwrap(), None);
+        }
+        let mut torn = sound.clone();
+        let last_page = sound.len() - 2_000;
+        torn[last_page] ^= 1;
+        assert_eq!(damaged_frame(&torn[..]).unwrap(), None, "the last commit was never acknowledged");
+    }
+
+    #[test]
+    fn damage_before_the_last_commit_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bytes = wal_bytes(dir.path());
+        bytes[HEADER_BYTES + FRAME_HEADER_BYTES + 77] ^= 1;
+        assert_eq!(damaged_frame(&bytes[..]).unwrap(), Some(1));
+    }
+}

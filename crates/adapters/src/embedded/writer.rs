@@ -1,0 +1,267 @@
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{ClaimRequest, Counts, Health, LedgerError, UserId};
+use tokio::sync::{oneshot, watch};
+
+use super::engine::{Change, Changed, ClaimedRow, Engine};
+use super::store::{StoreError, StoreErrorKind};
+
+const WAITERS_MAX: usize = 4_096;
+const TICK: Duration = Duration::from_millis(200);
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Change(Change, Reply<Changed>),
+    Claim(ClaimRequest, Reply<Vec<ClaimedRow>>),
+    Quota(UserId, Reply<Option<Quota>>),
+    Counts(Reply<Counts>),
+    Sweep(Reply<()>),
+    Close,
+}
+
+/// The one thread that changes the ledger.
+///
+/// It takes whatever has gathered while the last group was being synced, decides all of it, commits once, and
+/// answers everyone. Reads and claims of the same group come after the commit and see what it left.
+#[derive(Debug)]
+pub(super) struct Writer {
+    engine: Engine,
+    commands: Receiver<Command>,
+    group_max: usize,
+    health: watch::Sender<Health>,
+    waiters: Vec<Waiter>,
+    probed: Instant,
+}
+
+/// A claim that found nothing and waits.
+#[derive(Debug)]
+struct Waiter {
+    request: ClaimRequest,
+    until: Instant,
+    reply: Reply<Vec<ClaimedRow>>,
+}
+
+/// The commands of one group, by what they need.
+#[derive(Debug, Default)]
+struct Gathered {
+    changes: Vec<Change>,
+    change_replies: Vec<Reply<Changed>>,
+    after: Vec<Command>,
+    size: usize,
+    close: bool,
+}
+
+impl Writer {
+    pub(super) fn new(
+        engine: Engine,
+        commands: Receiver<Command>,
+        group_max: usize,
+        health: watch::Sender<Health>,
+    ) -> Self {
+        Self { engine, commands, group_max, health, waiters: Vec::new(), probed: Instant::now() }
+    }
+
+    pub(super) fn run(mut self) {
+        loop {
+            let mut gathered = Gathered::default();
+            match self.commands.recv_timeout(self.pause()) {
+                Ok(command) => gathered.add(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => gathered.close = true,
+            }
+            while gathered.size < self.group_max && !gathered.close {
+                let Ok(command) = self.commands.try_recv() else { break };
+                gathered.add(command);
+            }
+            let close = gathered.close;
+            if let Err(error) = self.step(gathered) {
+                return self.fail(&error);
+            }
+            if close {
+                return self.close();
+            }
+        }
+    }
+
+    fn step(&mut self, gathered: Gathered) -> Result<(), StoreError> {
+        self.change(gathered.changes, gathered.change_replies)?;
+        for command in gathered.after {
+            self.answer(command)?;
+        }
+        self.serve_waiters();
+        self.tend()
+    }
+
+    fn change(&mut self, changes: Vec<Change>, replies: Vec<Reply<Changed>>) -> Result<(), StoreError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        match self.engine.change(changes) {
+            Ok(changed) => {
+                for (reply, changed) in replies.into_iter().zip(changed) {
+                    // Nobody may be waiting any more: the change stands all the same.
+                    let _ = reply.send(Ok(changed));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let (answer, result) = match error.kind {
+                    StoreErrorKind::NoSpace => {
+                        self.set_health(Health::ReadOnly(error.to_string()));
+                        (LedgerError::NoSpace(error.to_string()), Ok(()))
+                    }
+                    StoreErrorKind::Damaged => (LedgerError::Corrupt(error.to_string()), Err(error)),
+                    StoreErrorKind::Failed => (LedgerError::OutcomeUnknown(error.to_string()), Err(error)),
+                };
+                for reply in replies {
+                    let _ = reply.send(Err(answer.clone()));
+                }
+                result
+            }
+        }
+    }
+
+    fn answer(&mut self, command: Command) -> Result<(), StoreError> {
+        match command {
+            Command::Claim(request, reply) => {
+                let until = Instant::now() + Duration::from_millis(request.wait_ms.min(60_000));
+                let full = self.waiters.len() >= WAITERS_MAX;
+                if let Some(waiter) = self.try_claim(Waiter { request, until, reply })
+                    && !full
+                {
+                    self.waiters.push(waiter);
+                }
+            }
+            Command::Quota(user, reply) => {
+                let _ = reply.send(Ok(self.engine.quota(&user)));
+            }
+            Command::Counts(reply) => {
+                let _ = reply.send(Ok(self.engine.counts()));
+            }
+            Command::Sweep(reply) => {
+                self.engine.sweep().or_else(|error| self.pass_if_full(error))?;
+                let _ = reply.send(Ok(()));
+            }
+            Command::Change(..) | Command::Close => {}
+        }
+        Ok(())
+    }
+
+    /// Serves a claim, or gives it back when it has to wait on.
+    fn try_claim(&mut self, waiter: Waiter) -> Option<Waiter> {
+        let request = &waiter.request;
+        // While a settlement can't be written, an attempt would only have to be repeated.
+        let may_claim = *self.health.borrow() == Health::Ready;
+        let claimed = if may_claim {
+            self.engine.claim(&request.queue, request.max, request.lease_ms)
+        } else {
+            Vec::new()
+        };
+        if claimed.is_empty() && Instant::now() < waiter.until && !waiter.reply.is_closed() {
+            return Some(waiter);
+        }
+        if let Err(Ok(unwanted)) = waiter.reply.send(Ok(claimed)) {
+            self.engine.release(unwanted.iter().map(|row| row.leased.seq));
+        }
+        None
+    }
+
+    fn serve_waiters(&mut self) {
+        let waiters = std::mem::take(&mut self.waiters);
+        self.waiters = waiters.into_iter().filter_map(|waiter| self.try_claim(waiter)).collect();
+    }
+
+    /// What has to be done without being asked.
+    fn tend(&mut self) -> Result<(), StoreError> {
+        if let Health::ReadOnly(_) = *self.health.borrow() {
+            if self.probed.elapsed() < PROBE_EVERY {
+                return Ok(());
+            }
+            self.probed = Instant::now();
+        } else {
+            return self.engine.sweep().or_else(|error| self.pass_if_full(error));
+        }
+        match self.engine.probe() {
+            Ok(()) => {
+                self.set_health(Health::Ready);
+                Ok(())
+            }
+            Err(error) => self.pass_if_full(error),
+        }
+    }
+
+    fn pass_if_full(&self, error: StoreError) -> Result<(), StoreError> {
+        if error.kind != StoreErrorKind::NoSpace {
+            return Err(error);
+        }
+        self.set_health(Health::ReadOnly(error.to_string()));
+        Ok(())
+    }
+
+    fn set_health(&self, health: Health) {
+        self.health.send_if_modified(|current| {
+            let changed = std::mem::discriminant(current) != std::mem::discriminant(&health);
+            if changed {
+                match &health {
+                    Health::Ready => tracing::info!("the ledger takes writes again"),
+                    Health::ReadOnly(reason) => tracing::error!(reason, "the ledger takes no writes for now"),
+                    Health::Failed(reason) => tracing::error!(reason, "the ledger has failed"),
+                }
+                *current = health;
+            }
+            changed
+        });
+    }
+
+    /// How long the thread may sleep.
+    fn pause(&self) -> Duration {
+        if !self.engine.is_tidy() {
+            return Duration::from_millis(5);
+        }
+        let now = self.engine.now();
+        let due = self.waiters.iter().filter_map(|waiter| self.engine.next_due(&waiter.request.queue)).min();
+        let in_ms = due.into_iter().chain(self.engine.next_lease_end()).map(|at| at.since_ms(now)).min();
+        let waiting =
+            self.waiters.iter().map(|waiter| waiter.until.saturating_duration_since(Instant::now())).min();
+        let pause = in_ms.map_or(TICK, Duration::from_millis).min(waiting.unwrap_or(TICK)).min(TICK);
+        pause.max(Duration::from_millis(1))
+    }
+
+    /// A failed write or sync is the end of this process's knowledge about the disk.
+    fn fail(self, error: &StoreError) {
+        self.set_health(Health::Failed(error.to_string()));
+        self.engine.abandon();
+    }
+
+    fn close(self) {
+        if let Err(error) = self.engine.close() {
+            tracing::error!(%error, "the ledger did not close cleanly; nothing is lost, the next start recovers");
+        }
+    }
+}
+
+impl Gathered {
+    fn add(&mut self, command: Command) {
+        match command {
+            Command::Change(change, reply) => {
+                self.size += match &change {
+                    Change::Admit(batch) => batch.len().max(1),
+                    Change::Settle(batch) => batch.len().max(1),
+                    Change::PutQuota { .. } => 1,
+                };
+                self.changes.push(change);
+                self.change_replies.push(reply);
+            }
+            Command::Close => self.close = true,
+            other => {
+                self.size += 1;
+                self.after.push(other);
+            }
+        }
+    }
+}

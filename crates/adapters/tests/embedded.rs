@@ -1,0 +1,61 @@
+//! The embedded ledger against the contract of the Ledger port and against the model.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+use tidegate_adapters::embedded::{Embedded, Options};
+use tidegate_domain::{Durability, Ledger};
+use tidegate_testkit::{Backend, Setup};
+
+/// A directory of its own per test.
+struct EmbeddedBackend {
+    dir: TempDir,
+    sync: Durability,
+    body_cache_bytes: usize,
+}
+
+impl EmbeddedBackend {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("a temporary directory"),
+            sync: Durability::Fsync,
+            body_cache_bytes: 1 << 20,
+        }
+    }
+
+    /// For many short runs: syncing is not what they are about, and texts come from disk.
+    fn fast() -> Self {
+        Self { sync: Durability::OsBuffer, body_cache_bytes: 300, ..Self::new() }
+    }
+}
+
+#[async_trait]
+impl Backend for EmbeddedBackend {
+    async fn open(&self, setup: &Setup) -> anyhow::Result<Arc<dyn Ledger>> {
+        let options = Options {
+            sync: self.sync,
+            pending_max: setup.pending_max as u64,
+            idempotency_window_ms: setup.idempotency_window_ms,
+            body_cache_bytes: self.body_cache_bytes,
+            // The longest that a test lets pass between admission and look-up.
+            retention_ms: 400 * 86_400_000,
+            ..Options::new(self.dir.path())
+        };
+        let clock = setup.clock.clone();
+        let ledger = tokio::task::spawn_blocking(move || Embedded::open(options, clock)).await??;
+        Ok(Arc::new(ledger))
+    }
+
+    async fn close(&self, ledger: Arc<dyn Ledger>) -> anyhow::Result<()> {
+        // Dropping the last handle closes the files and gives the directory up.
+        Ok(tokio::task::spawn_blocking(move || drop(ledger)).await?)
+    }
+}
+
+tidegate_testkit::conformance_cases!(EmbeddedBackend::new());
+
+#[test]
+fn the_embedded_ledger_agrees_with_the_model() {
+    tidegate_testkit::drive::compare_with_model(300, EmbeddedBackend::fast);
+}
