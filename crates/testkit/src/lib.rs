@@ -9,8 +9,18 @@ mod clock;
 pub mod conformance;
 pub mod drive;
 mod harness;
+pub mod journal;
+pub mod judge;
+pub mod load;
 mod model;
+mod powercut;
+mod process;
+mod provider;
+mod sys;
 
 pub use clock::TestClock;
 pub use harness::{Backend, Harness, Setup};
 pub use model::{ModelBackend, ModelLedger};
+pub use powercut::{Disk, can_cut_power};
+pub use process::{Gateway, Launch, metric_in};
+pub use provider::{Attempt, FakeProvider, Step};

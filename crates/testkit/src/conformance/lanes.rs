@@ -1,7 +1,6 @@
 //! Lanes rank recipients; a lower one waits, but not for ever.
 
-use tidegate_domain::{Clock, Settled};
-use tidegate_domain::{Due, Lane, Outcome};
+use tidegate_domain::{Clock, Due, Lane, Outcome, Settled};
 
 use super::steps::{Draft, sms, texts};
 use crate::Harness;

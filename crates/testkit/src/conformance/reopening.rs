@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_domain::Clock;
-use tidegate_domain::{Admitted, Due, Lane, Outcome, Settled, Status};
+use tidegate_domain::{Admitted, Clock, Due, Lane, Outcome, Settled, Status};
 
 use super::steps::{LEASE_MS, dead, retry, sms, text, texts, user};
 use crate::Harness;
