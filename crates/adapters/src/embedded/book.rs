@@ -93,6 +93,7 @@ pub(super) struct BookLimits {
 impl Group {
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty()
+            && self.queues.is_empty()
             && self.outcomes.is_empty()
             && self.attempts.is_empty()
             && self.quotas.is_empty()
@@ -140,7 +141,7 @@ impl Book {
                 return Admitted::Full;
             }
         }
-        let pending = self.line.len() + group.messages.len() as u64;
+        let pending = group.totals.pending().unwrap_or(u64::MAX);
         if pending >= self.pending_max || self.seq_next >= MessageId::SEQ_MAX {
             return Admitted::Full;
         }

@@ -222,6 +222,18 @@ impl Engine {
     }
 }
 
+/// What the simulation reaches into.
+#[cfg(test)]
+impl Engine {
+    pub(super) fn book_mut(&mut self) -> &mut Book {
+        &mut self.book
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
 /// A checkpoint that finds no room leaves everything in the WAL, where it is safe; the next write will say so.
 fn pass_if_full(error: StoreError) -> Result<(), StoreError> {
     if error.kind == super::store::StoreErrorKind::NoSpace { Ok(()) } else { Err(error) }

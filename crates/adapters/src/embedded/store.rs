@@ -296,6 +296,11 @@ impl Store {
         self.connection.close().map_err(|(_, e)| StoreError::of(&path, e))
     }
 
+    #[cfg(test)]
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     fn error(&self, error: rusqlite::Error) -> StoreError {
         StoreError::of(&self.path, error)
     }
