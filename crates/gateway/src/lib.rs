@@ -1,1 +1,16 @@
+//! The gateway: settings, HTTP handlers, the sender, and how they are put together.
+//!
+//! [`server::run`] takes its listener, ledger, channel, clock and shutdown from outside, so that tests and
+//! benches run the very same gateway on whatever they choose. [`wiring`] is the one file that names concrete
+//! adapters.
 
+mod announcement;
+pub mod cli;
+pub mod config;
+mod http;
+pub mod sender;
+pub mod server;
+mod signals;
+pub mod stop;
+pub mod telemetry;
+pub mod wiring;

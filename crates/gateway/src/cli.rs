@@ -1,0 +1,115 @@
+//! The command line.
+
+mod secrets;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Loaded, Problems, Sources};
+use crate::{telemetry, wiring};
+
+/// A configuration that can't be used, as opposed to a start that failed.
+const CONFIG_PROBLEMS: u8 = 2;
+
+const RUNTIME_END_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A message gateway: quotas, a durable queue and delivery in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the gateway.
+    Serve(SettingsArgs),
+    /// Check the configuration and say where each value comes from.
+    CheckConfig(SettingsArgs),
+    /// Show the configuration reference.
+    Config {
+        /// Print the compiled-in defaults: a commented file with every setting.
+        #[arg(long, required = true)]
+        print_default: bool,
+    },
+    /// Read a password from standard input and print its hash for [[principals]].
+    HashPassword,
+    /// Make an API key: prints the key, to be given away, and its hash for [[principals]].
+    NewApiKey,
+}
+
+#[derive(Debug, Args)]
+struct SettingsArgs {
+    /// Where to listen, e.g. 127.0.0.1:8080 [setting: server.listen].
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<String>,
+    /// The directory of the ledger [setting: ledger.path].
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// The configuration file [default: ./tidegate.toml, if there is one].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Cli {
+    pub fn run(self) -> ExitCode {
+        let done = match self.command {
+            Command::Serve(args) => serve(args),
+            Command::CheckConfig(args) => check_config(args),
+            Command::Config { .. } => secrets::print(config::DEFAULT),
+            Command::HashPassword => secrets::hash_password(),
+            Command::NewApiKey => secrets::new_api_key(),
+        };
+        done.unwrap_or_else(|error| {
+            eprintln!("tidegate: {error:#}");
+            if error.is::<Problems>() { ExitCode::from(CONFIG_PROBLEMS) } else { ExitCode::FAILURE }
+        })
+    }
+}
+
+fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
+    let settings = Loaded::from_sources(&args.sources()?)?.settings;
+    telemetry::init_logs(&settings.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(wiring::serve(settings));
+    // A blocking call that hangs (a dead disk) must not keep the process.
+    runtime.shutdown_timeout(RUNTIME_END_TIMEOUT);
+    ended
+}
+
+fn check_config(args: SettingsArgs) -> anyhow::Result<ExitCode> {
+    let loaded = Loaded::from_sources(&args.sources()?)?;
+    let mut text = "ok\n".to_owned();
+    for changed in &loaded.changed {
+        text.push_str(&format!("{} = {}  ({})\n", changed.key, changed.value, changed.origin));
+    }
+    secrets::print(&text)
+}
+
+impl SettingsArgs {
+    fn sources(self) -> anyhow::Result<Sources> {
+        let path = self.config.clone().unwrap_or_else(|| PathBuf::from(config::FILE));
+        let file = match std::fs::read_to_string(&path) {
+            Ok(text) => Some((path, text)),
+            Err(error) if self.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("cannot read the configuration {}", path.display()));
+            }
+        };
+        let environment = std::env::vars_os()
+            .map(|(variable, value)| {
+                (variable.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+            })
+            .filter(|(variable, _)| variable.starts_with(config::ENVIRONMENT_PREFIX))
+            .collect();
+        let listen = self.listen.map(|value| ("--listen", "server.listen", value));
+        let data = self.data.map(|value| ("--data", "ledger.path", value));
+        Ok(Sources { file, environment, flags: listen.into_iter().chain(data).collect() })
+    }
+}

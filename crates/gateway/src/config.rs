@@ -1,0 +1,251 @@
+//! Settings: compiled-in defaults, then a file, the environment, flags; all checked before anything starts.
+
+mod layers;
+mod principals;
+mod problem;
+mod reader;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_domain::{Durability, RetryPolicy};
+use tidegate_edge::{Limits, PrincipalSpec, bind_is_loopback};
+use tracing_subscriber::EnvFilter;
+
+use self::layers::Layers;
+use self::reader::Reader;
+
+pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
+pub use self::problem::{Origin, Problem, Problems};
+
+/// The reference of all settings, and their defaults.
+pub const DEFAULT: &str = include_str!("config/default.toml");
+
+/// The file that is read when no other is named.
+pub const FILE: &str = "tidegate.toml";
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub listen: SocketAddr,
+    pub limits: Limits,
+    pub ledger: LedgerSettings,
+    /// Admissions under way in front of the ledger, whichever it is.
+    pub intake_max: usize,
+    pub sender: SenderSettings,
+    pub principals: Vec<PrincipalSpec>,
+    pub log: LogSettings,
+}
+
+/// Which ledger, with that ledger's own settings: there are no half-set ones.
+#[derive(Debug, Clone)]
+pub enum LedgerSettings {
+    Embedded(EmbeddedSettings),
+}
+
+#[derive(Debug, Clone)]
+pub struct EmbeddedSettings {
+    pub path: PathBuf,
+    pub sync: Durability,
+    pub pending_max: u64,
+    pub group_max: usize,
+    pub body_cache_bytes: usize,
+    pub idempotency_window_ms: u64,
+    pub idempotency_keys_max: usize,
+    pub retention_ms: u64,
+    pub readers: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct SenderSettings {
+    pub concurrency: usize,
+    pub batch: usize,
+    pub lease_ms: u64,
+    pub attempt_timeout: Duration,
+    pub retry: RetryPolicy,
+}
+
+#[derive(Debug, Clone)]
+pub struct LogSettings {
+    pub level: String,
+    pub format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Auto,
+    Text,
+    Json,
+}
+
+/// Checked settings, and where each value that is not the default comes from.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub settings: Settings,
+    pub changed: Vec<Changed>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    pub key: String,
+    pub value: String,
+    pub origin: Origin,
+}
+
+const MS_MAX: u64 = 3_600_000;
+const YEAR_MS: u64 = 365 * 86_400_000;
+const GIB: u64 = 1 << 30;
+
+impl Loaded {
+    pub fn from_sources(sources: &Sources) -> Result<Self, Problems> {
+        let layers = Layers::collect(DEFAULT, sources);
+        let mut reader = Reader::new(&layers);
+        let settings = Settings::read(&mut reader, &layers);
+        match settings {
+            Some(settings) if reader.problems.is_empty() => Ok(Self { settings, changed: changed(&layers) }),
+            _ => Err(Problems(reader.problems)),
+        }
+    }
+}
+
+impl Settings {
+    fn read(reader: &mut Reader<'_>, layers: &Layers) -> Option<Self> {
+        let limits = read_limits(reader);
+        let intake_max = reader.size("ledger.intake_max", 1..=1_000_000);
+        let ledger = LedgerSettings::read(reader);
+        let sender = SenderSettings::read(reader);
+        let log = LogSettings::read(reader);
+        let principals = principals::read(&layers.principals, &mut reader.problems);
+        let listen = read_listen(reader, layers.principals.is_empty());
+        Some(Self { listen: listen?, limits, ledger: ledger?, intake_max, sender, principals, log: log? })
+    }
+}
+
+fn read_limits(reader: &mut Reader<'_>) -> Limits {
+    Limits {
+        connections_max: reader.size("server.connections_max", 1..=1_000_000),
+        first_byte_timeout: reader.millis("server.first_byte_timeout_ms", 1..=MS_MAX),
+        header_timeout: reader.millis("server.header_timeout_ms", 1..=MS_MAX),
+        body_timeout: reader.millis("server.body_timeout_ms", 1..=MS_MAX),
+        idle_timeout: reader.millis("server.idle_timeout_ms", 1..=MS_MAX),
+        write_timeout: reader.millis("server.write_timeout_ms", 1..=MS_MAX),
+        // hyper refuses a read buffer below 8 KiB.
+        header_bytes_max: reader.size("server.header_bytes_max", 8_192..=1_048_576),
+        body_bytes_max: reader.size("server.body_bytes_max", 64..=GIB),
+        json_depth_max: reader.size("server.json_depth_max", 1..=100),
+        drain_timeout: reader.millis("server.drain_timeout_ms", 0..=MS_MAX),
+    }
+}
+
+fn read_listen(reader: &mut Reader<'_>, open: bool) -> Option<SocketAddr> {
+    let text = reader.text("server.listen");
+    // The one name that everybody types; other names would need a resolver and could mean several addresses.
+    let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
+    let Ok(listen) = numeric.parse::<SocketAddr>() else {
+        let fix = "write ADDR:PORT, such as \"127.0.0.1:8080\" or \"[::1]:8080\"";
+        reader.problem_with_fix("server.listen", format!("{text:?} is not an address with a port"), fix);
+        return None;
+    };
+    if open && !bind_is_loopback(&listen) {
+        let what = format!("{listen} can be reached from other machines, and no principals are configured");
+        let fix = "add [[principals]] (see `tidegate hash-password` and `tidegate new-api-key`), or listen on 127.0.0.1";
+        reader.problem_with_fix("server.listen", what, fix);
+    }
+    Some(listen)
+}
+
+impl LedgerSettings {
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        match reader.one_of("ledger.kind", &[("embedded", ())]) {
+            Some(()) => EmbeddedSettings::read(reader).map(Self::Embedded),
+            None => None,
+        }
+    }
+}
+
+impl EmbeddedSettings {
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let path = reader.text("ledger.path");
+        if path.is_empty() {
+            reader.problem_with_fix("ledger.path", "is empty", "name a directory");
+        }
+        let sync =
+            reader.one_of("ledger.sync", &[("full", Durability::Fsync), ("off", Durability::OsBuffer)]);
+        let settings = Self {
+            path: PathBuf::from(path),
+            sync: sync.unwrap_or(Durability::Fsync),
+            pending_max: reader.number("ledger.pending_max", 1..=1_000_000_000),
+            group_max: reader.size("ledger.group_max", 1..=65_536),
+            body_cache_bytes: reader.size("ledger.body_cache_bytes", 0..=64 * GIB),
+            idempotency_window_ms: reader.number("ledger.idempotency_window_ms", 1_000..=YEAR_MS),
+            idempotency_keys_max: reader.size("ledger.idempotency_keys_max", 1..=1_000_000_000),
+            retention_ms: reader.number("ledger.retention_ms", 1_000..=100 * YEAR_MS),
+            readers: reader.size("ledger.readers", 1..=64),
+        };
+        if settings.retention_ms < settings.idempotency_window_ms {
+            let window = settings.idempotency_window_ms;
+            let what =
+                format!("{} is shorter than ledger.idempotency_window_ms ({window})", settings.retention_ms);
+            let fix = "a repeated key must find its message: raise this, or lower the window";
+            reader.problem_with_fix("ledger.retention_ms", what, fix);
+        }
+        sync.map(|_| settings)
+    }
+}
+
+impl SenderSettings {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let settings = Self {
+            concurrency: reader.size("sender.concurrency", 1..=100_000),
+            batch: reader.size("sender.batch", 1..=65_536),
+            lease_ms: reader.number("sender.lease_ms", 1_000..=MS_MAX),
+            attempt_timeout: reader.millis("sender.attempt_timeout_ms", 1..=MS_MAX),
+            retry: RetryPolicy {
+                attempts_max: u32::try_from(reader.number("sender.attempts_max", 1..=1_000)).unwrap_or(1),
+                base_ms: reader.number("sender.retry_base_ms", 1..=YEAR_MS),
+                max_ms: reader.number("sender.retry_max_ms", 1..=YEAR_MS),
+            },
+        };
+        if Duration::from_millis(settings.lease_ms) <= settings.attempt_timeout {
+            let timeout = settings.attempt_timeout.as_millis();
+            let what =
+                format!("{} does not outlast sender.attempt_timeout_ms ({timeout})", settings.lease_ms);
+            let fix = "a message would go out twice: raise the lease, or lower the timeout";
+            reader.problem_with_fix("sender.lease_ms", what, fix);
+        }
+        if settings.retry.max_ms < settings.retry.base_ms {
+            let what = format!("{} is below sender.retry_base_ms", settings.retry.max_ms);
+            reader.problem_with_fix("sender.retry_max_ms", what, "raise this, or lower the base");
+        }
+        settings
+    }
+}
+
+impl LogSettings {
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let choices = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
+        let format = reader.one_of("log.format", &choices);
+        let level = reader.text("log.level");
+        if let Err(cause) = EnvFilter::try_new(level) {
+            let fix = "choose \"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
+            reader.problem_with_fix("log.level", format!("{level:?}: {cause}"), fix);
+        }
+        Some(Self { level: level.to_owned(), format: format? })
+    }
+}
+
+/// Values of settings are no secrets; the hashes of principals stay out.
+fn changed(layers: &Layers) -> Vec<Changed> {
+    let values =
+        layers.entries.iter().filter(|(_, entry)| entry.origin != Origin::Default).map(|(key, entry)| {
+            Changed { key: key.clone(), value: entry.value.to_string(), origin: entry.origin.clone() }
+        });
+    let principals = layers.principals.iter().map(|table| {
+        let name = table.entries.get("name").map(|entry| entry.value.to_string()).unwrap_or_default();
+        Changed { key: "principals".to_owned(), value: name, origin: table.origin.clone() }
+    });
+    values.chain(principals).collect()
+}
+
+#[cfg(test)]
+mod tests;

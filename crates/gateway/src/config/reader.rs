@@ -1,0 +1,84 @@
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use toml::Value;
+
+use super::layers::Layers;
+use super::problem::{Origin, Problem, did_you_mean};
+
+/// Takes typed values out of the layers and keeps every problem on the way. A value with a problem comes back
+/// as some value in range: it is never used, because problems end the start.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    layers: &'a Layers,
+    pub problems: Vec<Problem>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(layers: &'a Layers) -> Self {
+        Self { layers, problems: layers.problems.clone() }
+    }
+
+    pub fn number(&mut self, key: &str, range: RangeInclusive<u64>) -> u64 {
+        let Some(Value::Integer(number)) = self.layers.entries.get(key).map(|entry| &entry.value) else {
+            self.problem(key, "is missing from the defaults");
+            return *range.start();
+        };
+        match u64::try_from(*number).ok().filter(|number| range.contains(number)) {
+            Some(number) => number,
+            None => {
+                let what = format!("{number} is out of range");
+                let fix = format!("choose {} to {}", range.start(), range.end());
+                self.problems.push(Problem::new(&self.origin(key), key, what).fix(fix));
+                *range.start()
+            }
+        }
+    }
+
+    pub fn size(&mut self, key: &str, range: RangeInclusive<u64>) -> usize {
+        usize::try_from(self.number(key, range)).unwrap_or(usize::MAX)
+    }
+
+    pub fn millis(&mut self, key: &str, range: RangeInclusive<u64>) -> Duration {
+        Duration::from_millis(self.number(key, range))
+    }
+
+    pub fn text(&mut self, key: &str) -> &'a str {
+        match self.layers.entries.get(key).map(|entry| &entry.value) {
+            Some(Value::String(text)) => text,
+            _ => {
+                self.problem(key, "is missing from the defaults");
+                ""
+            }
+        }
+    }
+
+    pub fn one_of<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text(key);
+        let found = choices.iter().find(|(name, _)| *name == text);
+        if found.is_none() {
+            let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
+            let mut fix = format!("choose {}", names.join(" or "));
+            if super::problem::nearest(text, choices.iter().map(|(name, _)| *name)).is_some() {
+                fix = format!("{fix}; {}", did_you_mean(text, choices.iter().map(|(name, _)| *name)));
+            }
+            let what = format!("{text:?} is not known");
+            self.problems.push(Problem::new(&self.origin(key), key, what).fix(fix));
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    pub fn origin(&self, key: &str) -> Origin {
+        self.layers.entries.get(key).map_or(Origin::Default, |entry| entry.origin.clone())
+    }
+
+    pub fn problem(&mut self, key: &str, what: impl Into<String>) {
+        let problem = Problem::new(&self.origin(key), key, what);
+        self.problems.push(problem);
+    }
+
+    pub fn problem_with_fix(&mut self, key: &str, what: impl Into<String>, fix: impl Into<String>) {
+        let problem = Problem::new(&self.origin(key), key, what).fix(fix);
+        self.problems.push(problem);
+    }
+}

@@ -1,0 +1,84 @@
+//! What callers see: one file per resource. Handlers speak to the ledger's port and to nothing behind it.
+
+mod answer;
+mod failure;
+mod fields;
+mod health;
+mod index;
+mod messages;
+mod metrics;
+mod quota;
+mod send;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::routing::{get, post};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tidegate_domain::{Clock, Ledger, QueueName};
+use tidegate_edge::Limits;
+use tokio::sync::Semaphore;
+
+use crate::sender::SenderStatus;
+
+/// What the handlers share.
+#[derive(Debug)]
+pub struct Gateway {
+    pub ledger: Arc<dyn Ledger>,
+    pub clock: Arc<dyn Clock>,
+    pub limits: Limits,
+    /// Where `/api/send` puts its messages.
+    pub queue: QueueName,
+    /// One permit per admission under way, taken before its body is read.
+    pub intake: Semaphore,
+    pub sender: Arc<SenderStatus>,
+    pub metrics: MetricsHandle,
+    draining: AtomicBool,
+}
+
+#[derive(Clone)]
+pub struct MetricsHandle(pub PrometheusHandle);
+
+impl Gateway {
+    pub fn new(
+        ledger: Arc<dyn Ledger>,
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        queue: QueueName,
+        intake_max: usize,
+        metrics: MetricsHandle,
+    ) -> Self {
+        let intake = Semaphore::new(intake_max.min(Semaphore::MAX_PERMITS));
+        let (sender, draining) = (Arc::default(), AtomicBool::new(false));
+        Self { ledger, clock, limits, queue, intake, sender, metrics, draining }
+    }
+
+    /// From now on the gateway is not ready; what is under way goes on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for MetricsHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MetricsHandle")
+    }
+}
+
+pub fn routes(gateway: Arc<Gateway>) -> Router {
+    Router::new()
+        .route("/", get(index::show))
+        .route("/api/config", post(quota::put))
+        .route("/api/config/{userId}", get(quota::show))
+        .route("/api/send", post(send::send))
+        .route("/api/v1/messages/{id}", get(messages::show))
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
+        .route("/metrics", get(metrics::render))
+        .with_state(gateway)
+}

@@ -1,0 +1,69 @@
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{Durability, Timestamp};
+use tidegate_edge::ApiError;
+
+pub const DURABILITY: &str = "tidegate-durability";
+
+pub fn json(status: StatusCode, value: &impl Serialize) -> Result<Response, ApiError> {
+    let bytes = serde_json::to_vec(value).map_err(ApiError::internal)?;
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// RFC 3339 in UTC with milliseconds.
+pub fn iso(at: Timestamp) -> String {
+    match jiff::Timestamp::from_millisecond(at.millis()) {
+        Ok(at) => format!("{at:.3}"),
+        Err(_) => at.millis().to_string(),
+    }
+}
+
+/// Seconds for a header: rounded up, so that whoever waits that long is not early.
+pub fn seconds(ms: u64) -> u64 {
+    ms.div_ceil(1_000)
+}
+
+pub fn put_rate_limit(headers: &mut HeaderMap, quota: &Quota, now: Timestamp) {
+    headers.insert("ratelimit-limit", quota.limit.into());
+    headers.insert("ratelimit-remaining", quota.remaining(now).into());
+    headers.insert("ratelimit-reset", seconds(quota.resets_in_ms(now)).into());
+}
+
+/// A promise weaker than the contract's is named in every answer that makes it.
+pub fn weaker_durability(durability: Durability) -> Option<&'static str> {
+    match durability {
+        Durability::Fsync => None,
+        Durability::OsBuffer => Some("os-buffer"),
+    }
+}
+
+pub fn put_durability(headers: &mut HeaderMap, durability: Durability) {
+    if let Some(name) = weaker_durability(durability) {
+        headers.insert(DURABILITY, HeaderValue::from_static(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_utc_with_milliseconds() {
+        assert_eq!(iso(Timestamp::from_millis(1_763_244_000_050)), "2025-11-15T22:00:00.050Z");
+        assert_eq!(iso(Timestamp::from_millis(0)), "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn whoever_waits_the_seconds_of_a_header_is_not_early() {
+        assert_eq!([seconds(0), seconds(1), seconds(1_000), seconds(1_001)], [0, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,36 @@
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::json;
+use tidegate_domain::Health;
+use tidegate_edge::ApiError;
+
+use super::Gateway;
+use super::answer;
+
+/// `GET /health/live`: this process answers. Nothing else is asked, so that a slow disk gets nobody killed.
+pub async fn live() -> Result<Response, ApiError> {
+    answer::json(StatusCode::OK, &json!({"status": "live"}))
+}
+
+/// `GET /health/ready`: whether to send traffic here, and if not, which part says no.
+pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiError> {
+    // The reason may name paths of this machine; it is in the log, and callers need the state alone.
+    let ledger = match gateway.ledger.health() {
+        Health::Ready => "ready",
+        Health::ReadOnly(_) => "read_only",
+        Health::Failed(_) => "failed",
+    };
+    let (sender, draining) = (gateway.sender.is_running(), gateway.is_draining());
+    let ready = ledger == "ready" && sender && !draining;
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let body = json!({
+        "status": if ready { "ready" } else { "not_ready" },
+        "ledger": ledger,
+        "sender": if sender { "running" } else { "not_running" },
+        "draining": draining,
+    });
+    answer::json(status, &body)
+}

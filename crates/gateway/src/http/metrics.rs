@@ -1,0 +1,73 @@
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use tidegate_domain::{Counts, Lane};
+use tidegate_edge::ApiError;
+
+use super::Gateway;
+use super::failure::from_ledger;
+
+/// `GET /metrics`: what happened in this process, then the ledger's books as they stand now.
+///
+/// The books are written out directly: they are the ledger's totals and outlive the process, and two gateways
+/// in one process (as in tests) share the recorder but not the ledger.
+pub async fn render(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiError> {
+    let counts = gateway.ledger.counts().await.map_err(from_ledger)?;
+    let mut text = gateway.metrics.0.render();
+    write_counts(&mut text, &counts);
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+fn write_counts(text: &mut String, counts: &Counts) {
+    let totals = [
+        ("admitted", counts.admitted),
+        ("delivered", counts.delivered),
+        ("dead", counts.dead),
+        ("expired", counts.expired),
+        ("deleted", counts.deleted),
+    ];
+    for (name, value) in totals {
+        family(text, &format!("tidegate_messages_{name}_total"), "counter");
+        let _ = writeln!(text, "tidegate_messages_{name}_total {value}");
+    }
+    for (name, value) in [("pending", counts.pending), ("leased", counts.leased)] {
+        family(text, &format!("tidegate_messages_{name}"), "gauge");
+        let _ = writeln!(text, "tidegate_messages_{name} {value}");
+    }
+    family(text, "tidegate_messages_depth", "gauge");
+    for lane in Lane::ALL {
+        let depth = counts.depth[lane.index()];
+        let _ = writeln!(text, "tidegate_messages_depth{{lane=\"{}\"}} {depth}", lane.as_str());
+    }
+    family(text, "tidegate_conservation_balanced", "gauge");
+    let _ = writeln!(text, "tidegate_conservation_balanced {}", u8::from(counts.balanced()));
+}
+
+fn family(text: &mut String, name: &str, kind: &str) {
+    let _ = writeln!(text, "# TYPE {name} {kind}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_books_say_whether_they_balance() {
+        let mut text = String::new();
+        let counts = Counts { admitted: 3, delivered: 1, pending: 2, depth: [0, 2, 0], ..Counts::default() };
+        write_counts(&mut text, &counts);
+        for line in [
+            "tidegate_messages_admitted_total 3\n",
+            "tidegate_messages_depth{lane=\"normal\"} 2\n",
+            "tidegate_conservation_balanced 1\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        text.clear();
+        write_counts(&mut text, &Counts { admitted: 4, ..counts });
+        assert!(text.contains("tidegate_conservation_balanced 0\n"), "{text}");
+    }
+}

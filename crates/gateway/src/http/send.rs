@@ -1,0 +1,202 @@
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+use serde_json::json;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{
+    Admission, Admitted, Due, Fingerprint, Idempotency, IdempotencyKey, Lane, MessageId, Timestamp, UserId,
+};
+use tidegate_edge::{ApiError, Principal, read_json};
+
+use super::Gateway;
+use super::answer::{self, iso, put_durability, put_rate_limit, weaker_durability};
+use super::failure::{check_writable, from_ledger, full, overloaded};
+use super::fields::{Fields, MESSAGE, PRIORITY, USER_ID};
+use super::quota::unknown_user;
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// What `POST /api/send` asks for.
+#[derive(Debug)]
+struct Order {
+    user: UserId,
+    message: String,
+    lane: Lane,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SendAnswer<'a> {
+    id: String,
+    user_id: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<&'static str>,
+}
+
+/// `POST /api/send`: charges the user's quota and admits the message, both or neither.
+///
+/// The body is read only when the ledger takes writes and has room for one more request: overload costs a
+/// caller one round trip and this process next to nothing.
+pub async fn send(
+    State(gateway): State<Arc<Gateway>>,
+    principal: Principal,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let answered = admit(&gateway, &principal, request).await;
+    let outcome = match &answered {
+        Ok((outcome, _)) => outcome,
+        Err(error) => error.code(),
+    };
+    metrics::counter!("tidegate_send_requests_total", "outcome" => outcome).increment(1);
+    answered.map(|(_, response)| response)
+}
+
+async fn admit(
+    gateway: &Gateway,
+    principal: &Principal,
+    request: Request,
+) -> Result<(&'static str, Response), ApiError> {
+    check_writable(gateway.ledger.health())?;
+    let Ok(_permit) = gateway.intake.try_acquire() else {
+        return Ok(("overloaded", overloaded().into_response()));
+    };
+    let key = idempotency_key(request.headers(), &principal.name)?;
+    let order = Order::read(Fields::new(read_json(request, &gateway.limits).await?))?;
+    let admission = order.admission(gateway, key);
+    let mut admitted = gateway.ledger.admit(vec![admission]).await.map_err(from_ledger)?;
+    match admitted.pop() {
+        Some(admitted) => order.answer(gateway, admitted).await,
+        None => Err(ApiError::internal("the ledger gave no answer for an admission")),
+    }
+}
+
+/// At most one key, 1 to 255 visible characters.
+fn idempotency_key(headers: &HeaderMap, caller: &str) -> Result<Option<IdempotencyKey>, ApiError> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(wrong_key("the header Idempotency-Key is given more than once"));
+    }
+    match value.to_str().ok().filter(|key| {
+        (1..=IdempotencyKey::TEXT_BYTES_MAX).contains(&key.len())
+            && key.bytes().all(|byte| byte.is_ascii_graphic())
+    }) {
+        Some(key) => Ok(Some(IdempotencyKey::new(caller, key))),
+        None => Err(wrong_key("the header Idempotency-Key must be 1 to 255 visible ASCII characters")),
+    }
+}
+
+fn wrong_key(message: &'static str) -> ApiError {
+    ApiError::bad_request("invalid_idempotency_key", message)
+}
+
+impl Order {
+    fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let (user, message, lane) = (fields.user_id(USER_ID), fields.text(MESSAGE), fields.lane(PRIORITY));
+        fields.finish()?;
+        let (Some(user), Some(message), Some(lane)) = (user, message, lane) else {
+            return Err(ApiError::internal("a field without a value and without a fault"));
+        };
+        Ok(Self { user, message, lane })
+    }
+
+    fn admission(&self, gateway: &Gateway, key: Option<IdempotencyKey>) -> Admission {
+        let parts =
+            [b"send", self.user.as_str().as_bytes(), self.message.as_bytes(), self.lane.as_str().as_bytes()];
+        Admission {
+            queue: gateway.queue.clone(),
+            recipient: Some(self.user.as_recipient()),
+            lane: self.lane,
+            due: Due::Now,
+            body: Bytes::copy_from_slice(self.message.as_bytes()),
+            charge: Some(self.user.clone()),
+            idempotency: key.map(|key| Idempotency { key, fingerprint: Fingerprint::of(&parts) }),
+        }
+    }
+
+    async fn answer(
+        &self,
+        gateway: &Gateway,
+        admitted: Admitted,
+    ) -> Result<(&'static str, Response), ApiError> {
+        match admitted {
+            Admitted::Admitted { id, at, quota } => Ok(("accepted", self.accepted(gateway, id, at, quota)?)),
+            Admitted::Duplicate { id, .. } => {
+                // The charge was the first request's; what is left now is a courtesy, not worth failing for.
+                let quota = gateway.ledger.quota(self.user.clone()).await.ok().flatten();
+                let mut response = self.accepted(gateway, id, gateway.clock.now(), quota)?;
+                response.headers_mut().insert("idempotent-replay", HeaderValue::from_static("true"));
+                Ok(("duplicate", response))
+            }
+            Admitted::KeyConflict { id } => {
+                let message = "this Idempotency-Key was used for another request";
+                let error = ApiError::new(StatusCode::CONFLICT, "idempotency_conflict", message);
+                Ok(("key_conflict", error.with("id", json!(id.to_string())).into_response()))
+            }
+            Admitted::UnknownUser => Ok(("unknown_user", unknown_user(&self.user).into_response())),
+            Admitted::OverQuota { retry_after_ms, at, quota } => {
+                Ok(("over_quota", self.over_quota(retry_after_ms, at, &quota)))
+            }
+            Admitted::Full => Ok(("full", full().into_response())),
+        }
+    }
+
+    fn accepted(
+        &self,
+        gateway: &Gateway,
+        id: MessageId,
+        at: Timestamp,
+        quota: Option<Quota>,
+    ) -> Result<Response, ApiError> {
+        let durability = gateway.ledger.durability();
+        let answer = SendAnswer {
+            id: id.to_string(),
+            user_id: self.user.as_str(),
+            status: "accepted",
+            remaining: quota.map(|quota| quota.remaining(at)),
+            reset_at: quota.map(|quota| iso(reset_at(&quota, at))),
+            durability: weaker_durability(durability),
+        };
+        let mut response = answer::json(StatusCode::OK, &answer)?;
+        if let Some(quota) = quota {
+            put_rate_limit(response.headers_mut(), &quota, at);
+        }
+        put_durability(response.headers_mut(), durability);
+        Ok(response)
+    }
+
+    fn over_quota(&self, retry_after_ms: u64, at: Timestamp, quota: &Quota) -> Response {
+        let minutes = quota.window_ms / 60_000;
+        let message = format!(
+            "rate limit exceeded: user {} may send {} messages per {minutes} minutes",
+            self.user, quota.limit
+        );
+        let mut response = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", message)
+            .retry_after_ms(retry_after_ms)
+            .with(
+                "quota",
+                json!({
+                    "userId": self.user.as_str(),
+                    "rateLimit": quota.limit,
+                    "timeWindow": minutes,
+                    "resetAt": iso(reset_at(quota, at)),
+                }),
+            )
+            .into_response();
+        put_rate_limit(response.headers_mut(), quota, at);
+        response
+    }
+}
+
+fn reset_at(quota: &Quota, now: Timestamp) -> Timestamp {
+    now.plus_ms(quota.resets_in_ms(now))
+}

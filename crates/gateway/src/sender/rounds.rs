@@ -1,0 +1,236 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tidegate_domain::{Claim, ClaimRequest, LedgerError, MessageId, Outcome, Settled, Settlement};
+use tokio::time::Instant;
+
+use super::Sender;
+use super::attempt::{attempt, hopeless};
+use super::backoff::Backoff;
+use crate::stop::Stop;
+
+/// How long a claim waits for work; also how long an idle sender takes to notice a stop.
+const CLAIM_WAIT_MS: u64 = 500;
+
+type Claimed = Result<Vec<Claim>, LedgerError>;
+type SettledBatch = (Vec<Settlement>, Result<Vec<Settled>, LedgerError>);
+
+/// One claim, any number of attempts and one settle call under way at the same time, all in one task: what
+/// ends while a settle call runs goes into the next one, so batches grow with the load.
+///
+/// Nothing here is dropped while the ledger may be acting on it: a claim under way is always awaited, since
+/// its messages are leased whether or not anybody looks at the answer.
+pub struct Rounds {
+    sender: Sender,
+    stop: Stop,
+    stopped_at: Option<Instant>,
+    claiming: Option<BoxFuture<'static, Claimed>>,
+    attempts: FuturesUnordered<BoxFuture<'static, Settlement>>,
+    tokens: HashMap<MessageId, u64>,
+    ended: Vec<Settlement>,
+    settling: Option<BoxFuture<'static, SettledBatch>>,
+    settling_len: usize,
+    claim_backoff: Backoff,
+    settle_backoff: Backoff,
+}
+
+impl Rounds {
+    pub fn new(sender: Sender, stop: Stop) -> Self {
+        Self {
+            sender,
+            stop,
+            stopped_at: None,
+            claiming: None,
+            attempts: FuturesUnordered::new(),
+            tokens: HashMap::new(),
+            ended: Vec::new(),
+            settling: None,
+            settling_len: 0,
+            claim_backoff: Backoff::new("claim"),
+            settle_backoff: Backoff::new("settle"),
+        }
+    }
+
+    /// Returns after a stop, when everything claimed is settled or handed back, or the time for that is over.
+    pub async fn run(mut self) {
+        loop {
+            self.begin_settle();
+            self.begin_claim();
+            if self.stopped_at.is_some() && self.idle() {
+                return;
+            }
+            let deadline = self.stopped_at.map(|at| at + self.sender.drain_timeout);
+            tokio::select! {
+                Some(settlement) = self.attempts.next() => self.attempt_ended(settlement),
+                claimed = now_or_later(&mut self.claiming) => self.claim_ended(claimed),
+                settled = now_or_later(&mut self.settling) => self.settle_ended(settled),
+                () = self.stop.wait(), if self.stopped_at.is_none() => self.stopped_at = Some(Instant::now()),
+                () = sleep_until(deadline) => return self.hand_back().await,
+            }
+        }
+    }
+
+    fn idle(&self) -> bool {
+        self.claiming.is_none()
+            && self.attempts.is_empty()
+            && self.ended.is_empty()
+            && self.settling.is_none()
+    }
+
+    /// Room for claims: everything claimed and not yet settled counts, so a ledger that does not settle stops
+    /// the claims too.
+    fn room(&self) -> usize {
+        let open = self.attempts.len() + self.ended.len() + self.settling_len;
+        self.sender.settings.concurrency.saturating_sub(open).min(self.sender.settings.batch)
+    }
+
+    fn begin_claim(&mut self) {
+        let max = self.room();
+        if self.claiming.is_some() || max == 0 || self.stopped_at.is_some() {
+            return;
+        }
+        let ledger = self.sender.ledger.clone();
+        let (queue, lease_ms) = (self.sender.queue.clone(), self.sender.settings.lease_ms);
+        let request = ClaimRequest { queue, max, lease_ms, wait_ms: CLAIM_WAIT_MS };
+        let (delay, mut stop) = (self.claim_backoff.delay(), self.stop.clone());
+        self.claiming = Some(
+            async move {
+                // A timer takes up to a millisecond even for nothing; that would be the pace of every round.
+                if !delay.is_zero() && tokio::time::timeout(delay, stop.wait()).await.is_ok() {
+                    return Ok(Vec::new());
+                }
+                ledger.claim(request).await
+            }
+            .boxed(),
+        );
+    }
+
+    fn claim_ended(&mut self, claimed: Claimed) {
+        self.claiming = None;
+        match claimed {
+            Ok(claims) => {
+                self.claim_backoff.succeeded();
+                claims.into_iter().for_each(|claim| self.begin_attempt(claim));
+            }
+            Err(error) => self.claim_backoff.failed(&error),
+        }
+    }
+
+    fn begin_attempt(&mut self, claim: Claim) {
+        if self.stopped_at.is_some() {
+            self.ended.push(handed_back(claim.id, claim.token));
+            return;
+        }
+        let (settings, body) = (&self.sender.settings, claim.body.clone());
+        match (hopeless(&claim, &settings.retry), body) {
+            (None, Some(body)) => {
+                self.tokens.insert(claim.id, claim.token);
+                let channel = self.sender.channel.clone();
+                self.attempts
+                    .push(attempt(channel, claim, body, settings.attempt_timeout, settings.retry).boxed());
+            }
+            (settlement, _) => self.ended.extend(settlement),
+        }
+    }
+
+    /// Takes along what else has ended by now, so that one settle call serves all of it.
+    fn attempt_ended(&mut self, settlement: Settlement) {
+        let mut next = Some(settlement);
+        while let Some(settlement) = next {
+            self.tokens.remove(&settlement.id);
+            self.ended.push(settlement);
+            next = self.attempts.next().now_or_never().flatten();
+        }
+    }
+
+    fn begin_settle(&mut self) {
+        if self.settling.is_some() || self.ended.is_empty() {
+            return;
+        }
+        let batch = std::mem::take(&mut self.ended);
+        self.settling_len = batch.len();
+        let (ledger, delay) = (self.sender.ledger.clone(), self.settle_backoff.delay());
+        self.settling = Some(
+            async move {
+                if !delay.is_zero() {
+                    tokio::time::sleep(delay).await;
+                }
+                let settled = ledger.settle(batch.clone()).await;
+                (batch, settled)
+            }
+            .boxed(),
+        );
+    }
+
+    /// A batch that failed is settled again: fencing makes a repetition harmless, and until it succeeds the
+    /// messages count against the room. Damage is not repeated; the leases decide then.
+    fn settle_ended(&mut self, (batch, settled): SettledBatch) {
+        self.settling = None;
+        self.settling_len = 0;
+        match settled {
+            Ok(results) => {
+                self.settle_backoff.succeeded();
+                let lost = results.iter().filter(|settled| **settled == Settled::LostLease).count();
+                metrics::counter!("tidegate_sender_lost_leases_total").increment(lost as u64);
+            }
+            Err(error @ LedgerError::Corrupt(_)) => {
+                tracing::error!(%error, settlements = batch.len(), "settlements are given up");
+                self.settle_backoff.failed(&error);
+            }
+            Err(error) => {
+                self.settle_backoff.failed(&error);
+                self.ended.extend(batch);
+            }
+        }
+    }
+
+    /// The time is over: attempts under way go back as failed ones, since the provider may have seen them.
+    async fn hand_back(mut self) {
+        tracing::warn!(
+            attempts = self.attempts.len(),
+            "delivery attempts cut off by the stop; they will be retried"
+        );
+        self.attempts.clear();
+        let reason = "cut off when the gateway stopped";
+        self.ended.extend(self.tokens.drain().map(|(id, token)| Settlement {
+            id,
+            token,
+            outcome: Outcome::Retry { delay_ms: 0, reason: reason.to_owned() },
+            latency_ms: u64::try_from(self.sender.drain_timeout.as_millis()).unwrap_or(u64::MAX),
+        }));
+        self.begin_settle();
+        let last = Instant::now() + LAST_CALL;
+        while !self.idle() {
+            tokio::select! {
+                claimed = now_or_later(&mut self.claiming) => self.claim_ended(claimed),
+                settled = now_or_later(&mut self.settling) => self.settle_ended(settled),
+                () = tokio::time::sleep_until(last) => return,
+            }
+            self.begin_settle();
+        }
+    }
+}
+
+/// For the ledger to take what is handed back. Should it fail to, the leases end by themselves.
+const LAST_CALL: Duration = Duration::from_secs(2);
+
+fn handed_back(id: MessageId, token: u64) -> Settlement {
+    Settlement { id, token, outcome: Outcome::Released, latency_ms: 0 }
+}
+
+async fn now_or_later<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,243 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::*;
+use tidegate_testkit::{ModelLedger, Setup, TestClock};
+
+use super::*;
+use crate::stop::StopSignal;
+
+/// What the channel does with a message, by the message's text.
+#[derive(Debug, Default)]
+struct Script {
+    delivered: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Channel for Script {
+    fn name(&self) -> &'static str {
+        "script"
+    }
+
+    async fn deliver(&self, _claim: &Claim, body: &Bytes) -> Delivery {
+        let text = String::from_utf8_lossy(body).into_owned();
+        match text.as_str() {
+            "panic" => panic!("planted"),
+            "hang" => std::future::pending().await,
+            "slow" => tokio::time::sleep(Duration::from_millis(200)).await,
+            "busy" => return Delivery::TryLater { after_ms: None, reason: "busy".to_owned() },
+            "refuse" => return Delivery::Refused { reason: "no such number".to_owned() },
+            _ => {}
+        }
+        self.delivered.lock().unwrap().push(text);
+        Delivery::Delivered
+    }
+}
+
+/// A ledger whose first calls to claim and to settle fail.
+#[derive(Debug)]
+struct Moody {
+    ledger: ModelLedger,
+    failures: AtomicUsize,
+}
+
+impl Moody {
+    fn mood(&self) -> Result<(), LedgerError> {
+        let left = self.failures.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_ok() { Err(LedgerError::Unavailable("planted".to_owned())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Ledger for Moody {
+    async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
+        self.ledger.admit(batch).await
+    }
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
+        self.mood()?;
+        self.ledger.claim(request).await
+    }
+    async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
+        self.mood()?;
+        self.ledger.settle(batch).await
+    }
+    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+        self.ledger.put_quota(user, limit, window_ms).await
+    }
+    async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {
+        self.ledger.quota(user).await
+    }
+    async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
+        self.ledger.message(id).await
+    }
+    async fn counts(&self) -> Result<Counts, LedgerError> {
+        self.ledger.counts().await
+    }
+    async fn sweep(&self) -> Result<(), LedgerError> {
+        self.ledger.sweep().await
+    }
+    fn durability(&self) -> Durability {
+        self.ledger.durability()
+    }
+    fn health(&self) -> Health {
+        self.ledger.health()
+    }
+    async fn failed(&self) -> String {
+        self.ledger.failed().await
+    }
+}
+
+/// A sender at work, and the two sides that it stands between.
+struct Bench {
+    clock: Arc<TestClock>,
+    ledger: Arc<Moody>,
+    channel: Arc<Script>,
+    signal: StopSignal,
+    status: Arc<SenderStatus>,
+    supervisor: tokio::task::JoinHandle<()>,
+}
+
+impl Bench {
+    fn start(failures: usize, drain_timeout: Duration) -> Self {
+        let setup = Setup::default();
+        let clock = setup.clock.clone();
+        let ledger = Arc::new(Moody { ledger: ModelLedger::new(setup), failures: failures.into() });
+        let channel = Arc::new(Script::default());
+        let sender = Sender {
+            queue: QueueName::new("sms").unwrap(),
+            ledger: ledger.clone(),
+            channel: channel.clone(),
+            settings: SenderSettings {
+                concurrency: 8,
+                batch: 4,
+                lease_ms: 30_000,
+                attempt_timeout: Duration::from_millis(400),
+                retry: RetryPolicy { attempts_max: 2, base_ms: 10, max_ms: 100 },
+            },
+            drain_timeout,
+        };
+        let (signal, stop) = StopSignal::new();
+        let status = Arc::<SenderStatus>::default();
+        let supervisor = tokio::spawn(supervise(sender, stop, status.clone()));
+        Self { clock, ledger, channel, signal, status, supervisor }
+    }
+
+    async fn admit(&self, text: &str) -> MessageId {
+        let admission = Admission {
+            queue: QueueName::new("sms").unwrap(),
+            recipient: None,
+            lane: Lane::Normal,
+            due: Due::Now,
+            body: Bytes::copy_from_slice(text.as_bytes()),
+            charge: None,
+            idempotency: None,
+        };
+        match self.ledger.admit(vec![admission]).await.unwrap()[0] {
+            Admitted::Admitted { id, .. } => id,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    async fn until(&self, id: MessageId, wanted: impl Fn(&MessageRecord) -> bool) -> MessageRecord {
+        for _ in 0..2_000 {
+            let record = self.ledger.message(id).await.unwrap().unwrap();
+            if wanted(&record) {
+                return record;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("never: {:?}", self.ledger.message(id).await);
+    }
+
+    async fn stop(self) -> Arc<Moody> {
+        self.signal.stop();
+        tokio::time::timeout(Duration::from_secs(5), self.supervisor).await.unwrap().unwrap();
+        assert!(!self.status.is_running());
+        self.ledger
+    }
+}
+
+const PATIENT: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn everything_admitted_is_delivered_once() {
+    let bench = Bench::start(0, PATIENT);
+    for n in 0..50 {
+        bench.admit(&n.to_string()).await;
+    }
+    let last = bench.admit("last").await;
+    bench.until(last, |record| record.status == Status::Delivered).await;
+    let channel = bench.channel.clone();
+    let counts = bench.stop().await.counts().await.unwrap();
+    assert_eq!((counts.delivered, counts.leased, counts.pending), (51, 0, 0));
+    assert_eq!(channel.delivered.lock().unwrap().len(), 51);
+}
+
+#[tokio::test]
+async fn a_channel_that_hangs_or_panics_costs_an_attempt_and_no_sender() {
+    let bench = Bench::start(0, PATIENT);
+    let (hang, panic) = (bench.admit("hang").await, bench.admit("panic").await);
+    let refuse = bench.admit("refuse").await;
+    let record = bench.until(panic, |record| record.attempts.len() == 1).await;
+    assert_eq!(record.attempts[0].reason.as_deref(), Some("the channel failed"));
+    let record = bench.until(hang, |record| record.attempts.len() == 1).await;
+    assert_eq!(record.attempts[0].reason.as_deref(), Some("no answer within 400 ms"));
+    let record = bench.until(refuse, |record| record.status == Status::Dead).await;
+    assert_eq!(record.reason.as_deref(), Some("no such number"));
+    let fine = bench.admit("fine").await;
+    bench.until(fine, |record| record.status == Status::Delivered).await;
+    assert!(bench.status.is_running());
+}
+
+#[tokio::test]
+async fn attempts_run_out_into_a_dead_letter() {
+    let bench = Bench::start(0, PATIENT);
+    let busy = bench.admit("busy").await;
+    bench.until(busy, |record| record.attempts.len() == 1).await;
+    bench.clock.advance_ms(1_000);
+    let record = bench.until(busy, |record| record.status == Status::Dead).await;
+    assert_eq!(record.reason.as_deref(), Some("gave up after 2 attempts: busy"));
+}
+
+#[tokio::test]
+async fn a_ledger_that_comes_back_finds_its_sender() {
+    let bench = Bench::start(3, PATIENT);
+    let id = bench.admit("hi").await;
+    bench.until(id, |record| record.status == Status::Delivered).await;
+    // One more failure, and the settlement is repeated, not forgotten: the lease is far from its end.
+    bench.ledger.failures.store(2, Ordering::SeqCst);
+    let id = bench.admit("again").await;
+    bench.until(id, |record| record.status == Status::Delivered).await;
+    assert_eq!(bench.channel.delivered.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_attempts_under_way() {
+    let bench = Bench::start(0, PATIENT);
+    let slow = bench.admit("slow").await;
+    bench.until_leased(1).await;
+    let ledger = bench.stop().await;
+    assert_eq!(ledger.message(slow).await.unwrap().unwrap().status, Status::Delivered);
+}
+
+#[tokio::test]
+async fn a_stop_hands_back_what_does_not_end_in_time() {
+    let bench = Bench::start(0, Duration::from_millis(20));
+    let hang = bench.admit("hang").await;
+    bench.until_leased(1).await;
+    let ledger = bench.stop().await;
+    let record = ledger.message(hang).await.unwrap().unwrap();
+    assert_eq!((record.status, record.attempts.len()), (Status::Pending, 1));
+    assert_eq!(ledger.counts().await.unwrap().leased, 0);
+}
+
+impl Bench {
+    async fn until_leased(&self, leased: u64) {
+        while self.ledger.counts().await.unwrap().leased < leased {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}

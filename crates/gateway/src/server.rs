@@ -1,0 +1,91 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tidegate_domain::{Channel, Clock, Ledger, QueueName};
+use tidegate_edge::{Edge, Principals, serve};
+use tokio::net::TcpListener;
+
+use crate::config::Settings;
+use crate::http::{Gateway, routes};
+use crate::sender::{Sender, supervise};
+use crate::stop::StopSignal;
+use crate::telemetry;
+
+/// The queue of `/api/send`.
+const QUEUE: &str = "sms";
+
+const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
+
+/// The ledger can't go on: the process has to end without touching the disk again, and recover from it.
+#[derive(Debug, thiserror::Error)]
+#[error("the ledger failed for good: {reason}")]
+pub struct LedgerFailed {
+    pub reason: String,
+}
+
+/// Serves until `shutdown` resolves, then drains: not ready at once, requests and attempts under way finished
+/// or handed back within the drain time. The ledger stays open; whoever opened it closes it.
+///
+/// `listener` may have been bound long before: nothing is answered until this runs.
+pub async fn run(
+    settings: Settings,
+    listener: TcpListener,
+    ledger: Arc<dyn Ledger>,
+    channel: Arc<dyn Channel>,
+    clock: Arc<dyn Clock>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> anyhow::Result<()> {
+    let queue = QueueName::new(QUEUE)?;
+    let metrics = telemetry::metrics();
+    let gateway = Arc::new(Gateway::new(
+        ledger.clone(),
+        clock.clone(),
+        settings.limits,
+        queue.clone(),
+        settings.intake_max,
+        metrics.clone(),
+    ));
+    let open = settings.principals.is_empty();
+    let principals = if open {
+        Principals::none()
+    } else {
+        Principals::new(settings.principals).map_err(anyhow::Error::msg)?
+    };
+    let edge = Edge::new(settings.limits, principals, clock, open);
+
+    let (signal, stop) = StopSignal::new();
+    let sender = Sender {
+        queue,
+        ledger: ledger.clone(),
+        channel,
+        settings: settings.sender,
+        drain_timeout: settings.limits.drain_timeout,
+    };
+    // Should this function be dropped, `signal` goes with it, and the sender takes that as its stop.
+    let sending = tokio::spawn(supervise(sender, stop, gateway.sender.clone()));
+    let app = edge.wrap(routes(gateway.clone()));
+    let draining = async {
+        shutdown.await;
+        gateway.drain();
+        signal.stop();
+    };
+    let serving = async {
+        serve(listener, app, settings.limits, draining).await;
+        sending.await.context("the sender's supervisor died")
+    };
+    tokio::select! {
+        ended = serving => ended,
+        reason = ledger.failed() => Err(LedgerFailed { reason }.into()),
+        never = upkeep(&metrics) => match never {},
+    }
+}
+
+/// The recorder keeps every sample of a histogram until somebody looks; without scrapes, that is us.
+async fn upkeep(metrics: &crate::http::MetricsHandle) -> std::convert::Infallible {
+    let mut ticks = tokio::time::interval(UPKEEP_PERIOD);
+    loop {
+        ticks.tick().await;
+        metrics.0.run_upkeep();
+    }
+}

@@ -1,0 +1,133 @@
+use std::io::{BufRead as _, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::client::{self, Answer};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A gateway process. It is killed when the test forgets it.
+pub struct Gateway {
+    child: Child,
+    pub address: SocketAddr,
+    pub stdout: Lines,
+    pub stderr: Lines,
+}
+
+/// What a process has printed so far.
+#[derive(Clone, Default)]
+pub struct Lines(Arc<Mutex<Vec<String>>>);
+
+pub fn command(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    // Not the developer's tidegate.toml, nor their variables.
+    command.current_dir(dir).env_clear();
+    command
+}
+
+pub fn start(dir: &Path) -> Gateway {
+    start_with(dir, &[])
+}
+
+pub fn start_with(dir: &Path, arguments: &[&str]) -> Gateway {
+    let mut command = command(dir);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]).args(arguments);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stdout = Lines::follow(child.stdout.take().unwrap());
+    let stderr = Lines::follow(child.stderr.take().unwrap());
+    let line = stderr.wait_for("\"listening\"");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let address = line["address"].as_str().unwrap().parse().unwrap();
+    Gateway { child, address, stdout, stderr }
+}
+
+impl Gateway {
+    pub fn get(&self, path: &str) -> Answer {
+        client::get(self.address, path, &[])
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        client::post(self.address, path, &[], body)
+    }
+
+    pub fn configure(&self, user: &str, limit: u32) {
+        let answer = self.post("/api/config", &json!({"userId": user, "rateLimit": limit, "timeWindow": 60}));
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+
+    pub fn send(&self, user: &str, message: &str) -> Answer {
+        self.post("/api/send", &json!({"userId": user, "message": message}))
+    }
+
+    /// The message's record, once it has been delivered.
+    pub fn delivered(&self, id: &str) -> Value {
+        let path = format!("/api/v1/messages/{id}");
+        eventually(|| Some(self.get(&path).json()).filter(|record| record["status"] == "delivered"))
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub fn wait(mut self) -> ExitStatus {
+        eventually(|| self.child.try_wait().unwrap())
+    }
+
+    pub fn stop(self) -> ExitStatus {
+        self.signal("-TERM");
+        self.wait()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Lines {
+    fn follow(source: impl Read + Send + 'static) -> Self {
+        let lines = Self::default();
+        let copy = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(source).lines().map_while(Result::ok) {
+                copy.0.lock().unwrap().push(line);
+            }
+        });
+        lines
+    }
+
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub fn wait_for(&self, part: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(line) = self.all().into_iter().find(|line| line.contains(part)) {
+                return line;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("no line with {part:?} in {:#?}", self.all());
+    }
+}
+
+pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask() {
+            Some(found) => return found,
+            None if Instant::now() > deadline => panic!("it did not happen within {PATIENCE:?}"),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The real binary on a real port with a real directory, from the outside.
+
+#![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
+
+mod client;
+mod edges;
+mod first_flow;
+mod gateway;
+mod lifecycle;
+mod principals;
