@@ -1,1 +1,28 @@
+//! Everything about HTTP that is not about messages: the accept loop and its deadlines, limits on what
+//! a client may send, who the client is, and the one shape in which errors leave.
+//!
+//! The application is an [`axum::Router`]. [`Edge::wrap`] puts the checks around it, [`serve`] puts it
+//! on a socket.
+//!
+//! Architecture invariant: nothing in this crate knows a message, a queue or a ledger.
 
+mod accept;
+mod auth;
+mod body;
+mod connection;
+mod deadline;
+mod edge;
+mod error;
+mod head;
+mod json;
+mod limits;
+mod request_id;
+mod tally;
+
+pub use accept::serve;
+pub use auth::{Principal, PrincipalSpec, Principals, Role, hash_password, new_api_key};
+pub use body::{read_body, read_json};
+pub use connection::ClientAddr;
+pub use edge::Edge;
+pub use error::{ApiError, FieldError};
+pub use limits::{Limits, bind_is_loopback};

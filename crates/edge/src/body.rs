@@ -1,0 +1,137 @@
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::Request;
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use http_body::Frame;
+use serde_json::{Map, Value};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::{ApiError, Limits, json, tally};
+
+/// Reads a JSON object, within the limits.
+pub async fn read_json(request: Request, limits: &Limits) -> Result<Map<String, Value>, ApiError> {
+    if !is_json(request.headers()) {
+        let message = "the body has to be application/json";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message));
+    }
+    let body = read_body(request, limits).await?;
+    json::parse_object(&body, limits.json_depth_max)
+}
+
+/// Reads the body, within the limits. A length that is declared too large is refused before anything is read.
+pub async fn read_body(request: Request, limits: &Limits) -> Result<Bytes, ApiError> {
+    let mut body = request.into_body();
+    let max = limits.body_bytes_max;
+    if usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX) > max {
+        return Err(too_large(max));
+    }
+    let mut reading = Reading::new(limits.body_timeout);
+    let (mut first, mut whole) = (Bytes::new(), BytesMut::new());
+    while !body.is_end_stream() {
+        let Some(frame) = reading.next(&mut body).await? else { break };
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + whole.len() + data.len() > max {
+            return Err(too_large(max));
+        }
+        // Most bodies arrive in one piece, which is then handed on without a copy.
+        if first.is_empty() && whole.is_empty() {
+            first = data;
+        } else {
+            whole.extend_from_slice(&std::mem::take(&mut first));
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
+}
+
+/// The deadline of one body, with a timer only when there is something to wait for.
+struct Reading {
+    deadline: Instant,
+    pendings: u32,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Reading {
+    fn new(timeout: Duration) -> Self {
+        Self { deadline: Instant::now() + timeout, pendings: 0, sleep: None }
+    }
+
+    async fn next(&mut self, body: &mut Body) -> Result<Option<Frame<Bytes>>, ApiError> {
+        poll_fn(|cx| {
+            if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
+                return Poll::Ready(frame.transpose().map_err(broken));
+            }
+            self.pendings += 1;
+            if self.pendings == 1 {
+                // hyper fetches the body from its buffer only after it was asked once, and polls us again right
+                // after; a timer for that would be one per request. Waking ourselves costs nothing then, and
+                // keeps this true for other bodies.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(self.deadline)));
+            sleep.as_mut().poll(cx).map(|()| Err(timed_out()))
+        })
+        .await
+    }
+}
+
+/// `application/json`, alone or with `charset=utf-8`.
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return false };
+    let Ok(value) = value.to_str() else { return false };
+    let (media_type, parameters) = value.split_once(';').unwrap_or((value, ""));
+    media_type.trim().eq_ignore_ascii_case("application/json")
+        && parameters.split(';').map(str::trim).filter(|parameter| !parameter.is_empty()).all(is_charset_utf8)
+}
+
+fn is_charset_utf8(parameter: &str) -> bool {
+    parameter.split_once('=').is_some_and(|(name, value)| {
+        name.eq_ignore_ascii_case("charset") && value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+    })
+}
+
+fn too_large(max: usize) -> ApiError {
+    let message = format!("the body is larger than {max} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+}
+
+fn timed_out() -> ApiError {
+    tally::refused("body_timeout");
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body took too long to arrive")
+}
+
+/// The client went away or broke the chunked coding; if it can still read, it is told so.
+fn broken(error: axum::Error) -> ApiError {
+    ApiError::bad_request("body_broken", "the body could not be read to its end").caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_json_in_utf8_is_taken_for_json() {
+        let is =
+            |value: &'static str| is_json(&[(CONTENT_TYPE, value.parse().unwrap())].into_iter().collect());
+        assert!(
+            is("application/json")
+                && is("Application/JSON; charset=UTF-8")
+                && is("application/json;charset=\"utf-8\";")
+        );
+        assert!(
+            !is("text/plain")
+                && !is("application/jsonp")
+                && !is("application/json; charset=latin1")
+                && !is("")
+        );
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

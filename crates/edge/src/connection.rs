@@ -1,0 +1,150 @@
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use http::Request;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tower::Service;
+
+use crate::deadline::{DeadlineIo, Meter, Watchdog};
+use crate::{Limits, tally};
+
+/// Who is at the other end of the connection; in the extensions of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddr(pub SocketAddr);
+
+/// Tells all connections to finish what they are doing and close.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    begun: AtomicBool,
+    wake: Notify,
+}
+
+enum End {
+    Closed(hyper::Result<()>),
+    Cut(&'static str),
+}
+
+/// The response body, which tells the meter when hyper is through with it.
+struct Metered {
+    body: Body,
+    meter: Arc<Meter>,
+}
+
+impl Drain {
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Release);
+        self.wake.notify_waiters();
+    }
+}
+
+/// HTTP/1.1 only, without hyper's header timeout: see [`Meter`].
+pub(crate) fn protocol(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.header_read_timeout(None);
+    // Above our own limit, so that most heads that are too large reach us and get an answer in our shape;
+    // hyper answers the rest with a bare 431. This also bounds what a response may buffer.
+    builder.max_buf_size(limits.header_bytes_max.saturating_mul(2).max(64 * 1024));
+    builder
+}
+
+/// Serves one connection until it ends, is cut by a deadline, or is drained.
+pub(crate) async fn run(
+    protocol: http1::Builder,
+    stream: TcpStream,
+    client: SocketAddr,
+    app: Router,
+    limits: Limits,
+    drain: Arc<Drain>,
+) {
+    let meter = Arc::new(Meter::default());
+    let mut watchdog = Watchdog::new(meter.clone(), limits);
+    let io = TokioIo::new(DeadlineIo::new(stream, meter.clone()));
+    let service = service_fn(move |request| answer(&app, &meter, client, request));
+    let mut connection = pin!(protocol.serve_connection(io, service));
+    let mut drained = pin!(drain.wake.notified());
+    let (mut listening, mut closing) = (false, false);
+
+    let end = poll_fn(|cx| {
+        if !listening {
+            // Once is enough: a spawned task keeps its waker. Polling it each time would take a lock
+            // that all connections share.
+            listening = drained.as_mut().poll(cx).is_pending();
+        }
+        if !closing && drain.begun.load(Ordering::Acquire) {
+            closing = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        match connection.as_mut().poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(End::Closed(outcome)),
+            Poll::Pending => watchdog.poll_cut(cx).map(End::Cut),
+        }
+    })
+    .await;
+
+    match end {
+        End::Closed(Ok(())) | End::Cut("linger") => {}
+        End::Closed(Err(error)) => tracing::debug!(%client, %error, "connection failed"),
+        End::Cut("idle_timeout") => tracing::trace!(%client, "idle connection closed"),
+        End::Cut(reason) => {
+            tally::refused(reason);
+            tracing::debug!(%client, reason, "connection cut");
+        }
+    }
+}
+
+fn answer(
+    app: &Router,
+    meter: &Arc<Meter>,
+    client: SocketAddr,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<http::Response<Metered>, Infallible>> + use<> {
+    meter.request_started();
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(ClientAddr(client));
+    let response = app.clone().call(request);
+    let meter = meter.clone();
+    async move {
+        let response = response.await?;
+        Ok(response.map(|body| Metered { body, meter }))
+    }
+}
+
+impl http_body::Body for Metered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        self.meter.response_ended();
+    }
+}

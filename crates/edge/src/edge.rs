@@ -1,0 +1,175 @@
+use std::any::Any;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::routing::Route;
+use axum::routing::future::RouteFuture;
+use http::header::HeaderValue;
+use http::{Method, Uri};
+use tidegate_domain::Clock;
+use tokio::time::Instant;
+use tower::Service;
+use tower::layer::layer_fn;
+use tower::service_fn;
+use tracing::Instrument;
+
+use crate::auth::{Access, Attempt, Authenticator};
+use crate::error::render::render;
+use crate::request_id::{RequestIds, X_REQUEST_ID};
+use crate::tally::Tally;
+use crate::{ApiError, Limits, Principals, head};
+
+/// What stands around the application: request ids, the access log, the shape of errors, checks of the head,
+/// authentication. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    open: bool,
+    authenticator: Arc<Authenticator>,
+    request_ids: RequestIds,
+    tally: Tally,
+}
+
+/// How far a request got without waiting.
+enum Step {
+    Refused(ApiError),
+    Routed(RouteFuture<Infallible>),
+    Unverified(Attempt, Request, Route),
+}
+
+/// What is needed of a request once the application has taken it.
+struct Exchange {
+    edge: Arc<Inner>,
+    id: HeaderValue,
+    method: Method,
+    uri: Uri,
+    started: Instant,
+}
+
+impl Edge {
+    /// With no `principals`, every request is the local admin's; then `open` has to be true, so that only
+    /// requests for this very machine are answered. Metrics go to the recorder installed by now.
+    pub fn new(limits: Limits, principals: Principals, clock: Arc<dyn Clock>, open: bool) -> Self {
+        let authenticator = Arc::new(Authenticator::new(principals, clock.clone()));
+        let (request_ids, tally) = (RequestIds::new(), Tally::new());
+        Self { inner: Arc::new(Inner { limits, clock, open, authenticator, request_ids, tally }) }
+    }
+
+    /// The same routes, behind the edge. Routes added afterwards are not.
+    ///
+    /// One layer does it all: axum boxes each layer of each route, per request.
+    pub fn wrap(&self, router: Router) -> Router {
+        let edge = self.inner.clone();
+        router.layer(layer_fn(move |mut route: Route| {
+            let edge = edge.clone();
+            service_fn(move |request: Request| edge.clone().respond(request, &mut route))
+        }))
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// Passwords put through argon2id so far.
+    pub fn password_verifications(&self) -> u64 {
+        self.inner.authenticator.verifications()
+    }
+}
+
+impl Inner {
+    fn respond(
+        self: Arc<Self>,
+        request: Request,
+        route: &mut Route,
+    ) -> impl Future<Output = Result<Response, Infallible>> + Send + use<> {
+        let started = Instant::now();
+        let id = self.request_ids.take_or_make(request.headers());
+        let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let step = span.in_scope(|| self.step(request, route));
+        let exchange = Exchange { edge: self, id, method, uri, started };
+        finish(step, exchange).instrument(span)
+    }
+
+    fn step(&self, mut request: Request, route: &mut Route) -> Step {
+        let checked = head::check(&request, self.limits.header_bytes_max, self.open);
+        match checked.and_then(|()| self.authenticator.admit(&request)) {
+            Err(error) => Step::Refused(error),
+            Ok(Access::Public) => Step::Routed(route.call(request)),
+            Ok(Access::Granted(principal)) => {
+                request.extensions_mut().insert(principal);
+                Step::Routed(route.call(request))
+            }
+            Ok(Access::Unverified(attempt)) => Step::Unverified(attempt, request, route.clone()),
+        }
+    }
+}
+
+async fn finish(step: Step, exchange: Exchange) -> Result<Response, Infallible> {
+    let response = match step {
+        Step::Refused(error) => error.into_response(),
+        Step::Routed(routed) => catch_panic(routed).await,
+        Step::Unverified(attempt, mut request, mut route) => {
+            match exchange.edge.authenticator.clone().verify(attempt).await {
+                Ok(principal) => {
+                    request.extensions_mut().insert(principal);
+                    catch_panic(route.call(request)).await
+                }
+                Err(error) => error.into_response(),
+            }
+        }
+    };
+    Ok(exchange.finish(response))
+}
+
+impl Exchange {
+    fn finish(self, mut response: Response) -> Response {
+        let (status, path) = (response.status(), self.uri.path());
+        render(&mut response, path, self.edge.clock.now());
+        response.headers_mut().insert(X_REQUEST_ID, self.id);
+        self.edge.tally.request(&self.method, status);
+
+        let (method, status) = (self.method.as_str(), status.as_u16());
+        let micros = || u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        // Never the query nor a body: both may hold what a message says or a secret.
+        if status >= 500 {
+            tracing::info!(method, path, status, micros = micros(), "answered");
+        } else {
+            tracing::debug!(method, path, status, micros = micros(), "answered");
+        }
+        response
+    }
+}
+
+/// A handler that panics answers 500; its connection, and the other requests on it, go on.
+async fn catch_panic(routed: RouteFuture<Infallible>) -> Response {
+    let mut routed = pin!(routed);
+    poll_fn(|cx| {
+        // The future is dropped after a panic and never polled again.
+        match catch_unwind(AssertUnwindSafe(|| routed.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(Ok(response))) => Poll::Ready(response),
+            Err(panic) => Poll::Ready(ApiError::internal(panic_text(&*panic)).into_response()),
+        }
+    })
+    .await
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("handler panicked: {}", text.unwrap_or("no message"))
+}

@@ -1,0 +1,153 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use http::header::{HeaderName, HeaderValue};
+use http::{Extensions, StatusCode};
+use serde_json::Value;
+
+pub(crate) mod render;
+
+/// The one error of the HTTP edge. What the client may know (status, `code`, message, fields) is kept
+/// apart from the inner cause, which is logged and never sent.
+///
+/// As a response it has no body yet: the body names the path and the time, so [`crate::Edge::wrap`]
+/// writes it on the way out, and logs the cause there, once.
+#[derive(Clone, Debug)]
+pub struct ApiError(Box<Parts>);
+
+/// One wrong field of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    pub field: String,
+    pub message: String,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub message: String,
+    pub fields: Vec<FieldError>,
+    pub retry_after_ms: Option<u64>,
+    pub extra: Vec<(Cow<'static, str>, Value)>,
+    pub cause: Option<String>,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+/// How an error travels from its handler to the renderer.
+#[derive(Clone)]
+struct Carried(Arc<Parts>);
+
+impl ApiError {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new(Parts {
+            status,
+            code,
+            message: message.into(),
+            fields: Vec::new(),
+            retry_after_ms: None,
+            extra: Vec::new(),
+            cause: None,
+            header: None,
+        }))
+    }
+
+    pub fn bad_request(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// 400 that names every wrong field.
+    pub fn invalid_fields(fields: Vec<FieldError>) -> Self {
+        let mut error = Self::bad_request("invalid_request", "the request has invalid fields");
+        error.0.fields = fields;
+        error
+    }
+
+    pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, message)
+    }
+
+    /// 503, worth another try in a second.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after_ms(1_000)
+    }
+
+    /// 500 that tells the client nothing and the log everything.
+    pub fn internal(cause: impl fmt::Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "internal error").caused_by(cause)
+    }
+
+    /// Sets the `Retry-After` header and `retryAfterMs`.
+    #[must_use]
+    pub fn retry_after_ms(mut self, ms: u64) -> Self {
+        self.0.retry_after_ms = Some(ms);
+        self
+    }
+
+    /// Adds a member to the body, such as the quota that said no.
+    #[must_use]
+    pub fn with(mut self, key: impl Into<Cow<'static, str>>, value: Value) -> Self {
+        self.0.extra.push((key.into(), value));
+        self
+    }
+
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
+        self.0.cause = Some(cause.to_string());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.header = Some((name, value));
+        self
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    pub fn code(&self) -> &'static str {
+        self.0.code
+    }
+
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub fn fields(&self) -> &[FieldError] {
+        &self.0.fields
+    }
+}
+
+impl FieldError {
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.0.status.as_u16(), self.0.code, self.0.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl IntoResponse for ApiError {
+    fn into_response(mut self) -> Response {
+        let mut response = self.0.status.into_response();
+        if let Some((name, value)) = self.0.header.take() {
+            response.headers_mut().insert(name, value);
+        }
+        response.extensions_mut().insert(Carried(Arc::new(*self.0)));
+        response
+    }
+}
+
+/// The error that a handler left in its response, if any.
+pub(crate) fn take_carried(extensions: &mut Extensions) -> Option<Arc<Parts>> {
+    extensions.remove::<Carried>().map(|carried| carried.0)
+}

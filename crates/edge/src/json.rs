@@ -1,0 +1,162 @@
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::ApiError;
+
+const KEY_CHARS_SHOWN_MAX: usize = 64;
+
+/// Parses an object, strictly: UTF-8, bounded depth, no key twice (two parsers would pick different values).
+pub(crate) fn parse_object(body: &[u8], depth_max: usize) -> Result<Map<String, Value>, ApiError> {
+    let text = std::str::from_utf8(body).map_err(|_| malformed("the body is not valid UTF-8"))?;
+    if depth(text) > depth_max {
+        let message = format!("the JSON is nested deeper than {depth_max} levels");
+        return Err(ApiError::bad_request("json_too_deep", message));
+    }
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let value = Strict.deserialize(&mut parser).and_then(|value| parser.end().map(|()| value));
+    match value {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(malformed("the body has to be a JSON object")),
+        Err(error) => Err(malformed(error.to_string())),
+    }
+}
+
+fn malformed(message: impl Into<String>) -> ApiError {
+    ApiError::bad_request("malformed_json", message)
+}
+
+/// The deepest nesting, found before anything is built from the text. On text that is not JSON it is some
+/// number; the parser has the last word.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Any JSON value, as `Value` itself is read, except that a repeated key is an error.
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut array = Vec::new();
+        while let Some(item) = items.next_element_seed(Strict)? {
+            array.push(item);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if object.contains_key(&key) {
+                let shown: String = key.chars().take(KEY_CHARS_SHOWN_MAX).collect();
+                return Err(A::Error::custom(format_args!("duplicate key `{shown}`")));
+            }
+            let value = members.next_value_seed(Strict)?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(body: &[u8]) -> (&'static str, String) {
+        let error = parse_object(body, 4).unwrap_err();
+        (error.code(), error.message().to_owned())
+    }
+
+    #[test]
+    fn objects_are_read_as_serde_json_reads_them() {
+        let text = r#"{"a":[1,-2,3.5,null,true,"\u00e4\"{["],"b":{"c":18446744073709551615}}"#;
+        let expected: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(Value::Object(parse_object(text.as_bytes(), 4).unwrap()), expected);
+    }
+
+    #[test]
+    fn what_is_not_one_object_is_refused_with_its_place() {
+        assert_eq!(code(b"[1]").0, "malformed_json");
+        assert_eq!(code(b"{} {}").0, "malformed_json");
+        assert!(code(b"").1.contains("line 1 column 0"));
+        assert!(code(b"{\n\"a\": x}").1.contains("line 2 column 6"));
+        assert!(code(b"{\"a\":\"\xff\"}").1.contains("UTF-8"));
+        assert!(code(b"{\"a\":\"\\ud800\"}").0 == "malformed_json");
+        assert!(code(b"{\"a\":1e999}").0 == "malformed_json");
+    }
+
+    #[test]
+    fn repeated_keys_are_refused_at_any_depth() {
+        let (code, message) = code(br#"{"a":{"b":1,"\u0062":2}}"#);
+        assert_eq!(code, "malformed_json");
+        assert!(message.starts_with("duplicate key `b` at line 1"), "{message}");
+    }
+
+    #[test]
+    fn depth_counts_brackets_outside_of_strings() {
+        assert!(parse_object(br#"{"a":{"b":{"c":{}}}}"#, 4).is_ok());
+        assert_eq!(code(br#"{"a":{"b":{"c":[[]]}}}"#).0, "json_too_deep");
+        assert!(parse_object(br#"{"a":"[[[[[\"[[[[[\\"}"#, 4).is_ok());
+        let deep = "[".repeat(1_000_000);
+        assert_eq!(code(deep.as_bytes()).0, "json_too_deep");
+    }
+}

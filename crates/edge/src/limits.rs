@@ -1,0 +1,56 @@
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// What one client may take: connections, bytes and time. There is no default here; the configuration
+/// is the one place that states values.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections open at once. The next one is answered 503 and closed.
+    pub connections_max: usize,
+    /// From accept to the first byte.
+    pub first_byte_timeout: Duration,
+    /// From the first byte of a request to the end of its head, however slowly it trickles.
+    pub header_timeout: Duration,
+    /// From the start of reading a body to its end.
+    pub body_timeout: Duration,
+    /// Between a response and the next request on the same connection.
+    pub idle_timeout: Duration,
+    /// Without progress of a write that the client does not take.
+    pub write_timeout: Duration,
+    /// Request line and header fields together.
+    pub header_bytes_max: usize,
+    pub body_bytes_max: usize,
+    /// The outermost object is depth 1.
+    pub json_depth_max: usize,
+    /// From the start of the shutdown until the remaining connections are cut.
+    pub drain_timeout: Duration,
+}
+
+/// Whether only this machine can reach a listener on `addr`.
+pub fn bind_is_loopback(addr: &SocketAddr) -> bool {
+    match addr.ip() {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_binds_count_as_loopback() {
+        for (addr, loopback) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("10.0.0.1:1", false),
+            ("[::ffff:10.0.0.1]:1", false),
+        ] {
+            assert_eq!(bind_is_loopback(&addr.parse().unwrap()), loopback, "{addr}");
+        }
+    }
+}

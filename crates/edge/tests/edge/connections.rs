@@ -1,0 +1,80 @@
+use std::time::{Duration, Instant};
+
+use tidegate_edge::Limits;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::client::{Client, PATIENCE};
+use crate::server::{Server, limits};
+
+#[tokio::test]
+async fn a_connection_beyond_the_cap_is_answered_503_at_once_and_a_freed_place_is_taken() {
+    let server = Server::start(Limits { connections_max: 2, ..limits() }).await;
+    let mut first = server.client().await;
+    let mut second = server.client().await;
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.get("/ping", "").await.status, 200);
+    }
+    for _ in 0..100 {
+        let mut third = server.client().await;
+        let answer = third.get("/ping", "").await;
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+        assert_eq!(answer.code(), "overloaded");
+        third.closed().await;
+    }
+    assert_eq!(first.get("/ping", "").await.status, 200);
+
+    drop(second);
+    let started = Instant::now();
+    while server.client().await.get("/ping", "").await.status != 200 {
+        assert!(started.elapsed() < PATIENCE, "the place was not freed");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_drain_finishes_what_is_under_way_and_refuses_what_is_new() {
+    let mut server = Server::start(limits()).await;
+    let mut idle = server.client().await;
+    assert_eq!(idle.get("/ping", "").await.status, 200);
+    let mut fresh = server.client().await;
+    let mut busy = server.client().await;
+    busy.send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    sleep(Duration::from_millis(100)).await;
+
+    server.stop();
+    idle.closed().await;
+    fresh.closed().await;
+    assert!(TcpStream::connect(server.addr).await.is_err());
+
+    let answer = busy.answer().await;
+    assert_eq!((answer.body.as_str(), answer.header("connection")), ("done", Some("close")));
+    busy.closed().await;
+    drop((idle, fresh, busy));
+    timeout(PATIENCE, &mut server.ended).await.expect("serve returns once drained").unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_arrives_in_pieces_during_the_drain_is_answered() {
+    let mut server = Server::start(limits()).await;
+    let mut client = server.client().await;
+    client.send("GET /ping HTTP/1.1\r\n").await;
+    sleep(Duration::from_millis(100)).await;
+    server.stop();
+    sleep(Duration::from_millis(100)).await;
+    let answer = client.ask("Host: localhost\r\n\r\n").await;
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+}
+
+#[tokio::test]
+async fn a_drain_cuts_what_does_not_finish_in_time() {
+    let mut server = Server::start(Limits { drain_timeout: Duration::from_millis(200), ..limits() }).await;
+    let mut client: Client = server.client().await;
+    client.send("GET /stuck HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    sleep(Duration::from_millis(100)).await;
+    let started = Instant::now();
+    server.stop();
+    timeout(PATIENCE, &mut server.ended).await.expect("serve returns after the drain timeout").unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(200));
+    client.closed().await;
+}

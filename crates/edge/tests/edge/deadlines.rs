@@ -1,0 +1,164 @@
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use bytes::Bytes;
+use http_body::Frame;
+use tidegate_edge::{Limits, Principals};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use crate::client::PATIENCE;
+use crate::server::{Server, limits};
+
+const SHORT: Duration = Duration::from_millis(200);
+/// Scheduling on a loaded machine; what matters is that it is far below the other limits.
+const SLACK: Duration = Duration::from_secs(3);
+
+fn assert_about(elapsed: Duration, expected: Duration) {
+    let early = Duration::from_millis(20);
+    assert!(elapsed + early >= expected && elapsed < expected + SLACK, "{elapsed:?} instead of {expected:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_cut() {
+    let server = Server::start(Limits { first_byte_timeout: SHORT, ..limits() }).await;
+    assert_about(server.client().await.closed().await, SHORT);
+}
+
+#[tokio::test]
+async fn a_client_that_stops_within_the_head_is_cut() {
+    let server = Server::start(Limits { header_timeout: SHORT, ..limits() }).await;
+    let mut client = server.client().await;
+    client.send("GET /ping HTTP/1.1\r\nHo").await;
+    assert_about(client.closed().await, SHORT);
+}
+
+#[tokio::test]
+async fn a_head_that_trickles_is_cut_at_its_deadline() {
+    let server = Server::start(Limits { header_timeout: SHORT * 2, ..limits() }).await;
+    // Also as the second request of a connection.
+    for requests_before in [0, 1] {
+        let mut client = server.client().await;
+        for _ in 0..requests_before {
+            assert_eq!(client.get("/ping", "").await.status, 200);
+        }
+        let started = Instant::now();
+        let head = format!("GET /ping HTTP/1.1\r\nX-Pad: {}", "x".repeat(100_000));
+        for byte in head.as_bytes() {
+            if client.stream.write_all(&[*byte]).await.is_err() {
+                break;
+            }
+            sleep(Duration::from_millis(10)).await;
+            assert!(started.elapsed() < PATIENCE, "still open");
+        }
+        assert_about(started.elapsed(), SHORT * 2);
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_after_its_own_time() {
+    let server = Server::start(Limits { idle_timeout: SHORT, ..limits() }).await;
+    let mut client = server.client().await;
+    // Each request starts the wait anew.
+    for _ in 0..3 {
+        assert_eq!(client.get("/ping", "").await.status, 200);
+        sleep(SHORT / 2).await;
+    }
+    assert_eq!(client.get("/ping", "").await.status, 200);
+    assert_about(client.closed().await, SHORT);
+}
+
+#[tokio::test]
+async fn no_deadline_of_the_client_cuts_a_slow_handler() {
+    let short = Duration::from_millis(50);
+    let tight = Limits {
+        first_byte_timeout: short,
+        header_timeout: short,
+        body_timeout: short,
+        idle_timeout: short,
+        write_timeout: short,
+        ..limits()
+    };
+    let server = Server::start(tight).await;
+    assert_eq!(server.client().await.get("/slow", "").await.body, "done");
+}
+
+#[tokio::test]
+async fn a_body_that_stops_or_trickles_is_answered_408_and_cut() {
+    let server = Server::start(Limits { body_timeout: SHORT, ..limits() }).await;
+    for trickle in [false, true] {
+        let mut client = server.client().await;
+        let started = Instant::now();
+        client.send("POST /raw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\nx").await;
+        while trickle && started.elapsed() < SHORT {
+            client.send("x").await;
+            sleep(Duration::from_millis(20)).await;
+        }
+        let answer = client.answer().await;
+        assert_about(started.elapsed(), SHORT);
+        assert_eq!((answer.status, answer.code().as_str()), (408, "body_timeout"));
+        client.closed().await;
+    }
+}
+
+/// A response without end, which tells when the server gives up on it.
+struct Endless(Option<oneshot::Sender<()>>);
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 16 * 1024])))))
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.take().unwrap().send(());
+    }
+}
+
+fn endless() -> (Router, oneshot::Receiver<()>) {
+    let (dropped, given_up) = oneshot::channel();
+    let body = Mutex::new(Some(Endless(Some(dropped))));
+    let body = std::sync::Arc::new(body);
+    let route = get(async move || Body::new(body.lock().unwrap().take().unwrap()));
+    (Router::new().route("/endless", route), given_up)
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_response_is_cut() {
+    let (routes, given_up) = endless();
+    let server = Server::with(Limits { write_timeout: SHORT, ..limits() }, routes, Principals::none()).await;
+    let mut client = server.client().await;
+    let started = Instant::now();
+    client.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    timeout(PATIENCE, given_up).await.expect("the server writes for ever").unwrap();
+    assert!(started.elapsed() >= SHORT);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_slowly_is_not_cut() {
+    let (routes, mut given_up) = endless();
+    let server = Server::with(Limits { write_timeout: SHORT, ..limits() }, routes, Principals::none()).await;
+    let mut client = server.client().await;
+    client.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let started = Instant::now();
+    let mut buffer = vec![0; 4 * 1024 * 1024];
+    while started.elapsed() < SHORT * 5 {
+        client.stream.readable().await.unwrap();
+        let _ = client.stream.try_read(&mut buffer);
+        sleep(Duration::from_millis(10)).await;
+    }
+    given_up.try_recv().expect_err("given up");
+}

@@ -1,0 +1,13 @@
+//! The edge over real sockets, spoken to in raw bytes.
+
+// clippy.toml allows it in test functions only, and most of this is their common ground.
+#![allow(clippy::unwrap_used)]
+
+mod auth;
+mod client;
+mod connections;
+mod deadlines;
+mod heads;
+mod json;
+mod server;
+mod shape;
