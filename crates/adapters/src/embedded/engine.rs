@@ -8,7 +8,7 @@ use tidegate_domain::{
 
 use super::book::{Book, BookLimits, Group, Leased};
 use super::rows::MessageRow;
-use super::store::{Removable, Retention, Store, StoreError};
+use super::store::{Marks, Removable, Retention, Store, StoreError};
 
 /// Charges reach their quota's own row at least this often, so that a start has few messages to replay.
 const QUOTA_FLUSH_MS: u64 = 5_000;
@@ -171,11 +171,9 @@ impl Engine {
         }
         if now.since_ms(self.marked) >= MARKS_MS {
             self.marked = now;
-            let counts = self.book.counts();
             let seq_last = self.book.seq_last();
-            let live_from =
-                if counts.pending == 0 { seq_last + 1 } else { self.book.line.seq_min().unwrap_or(0) };
-            self.store.write_marks(live_from, seq_last)?;
+            let live_from = self.book.line.seq_min().unwrap_or(seq_last + 1);
+            self.store.write_marks(&Marks { live_from, quota_seq: self.quota_seq(), seq_last })?;
         }
         if !self.retention.is_resting(now) {
             let removable = Removable {
@@ -190,6 +188,11 @@ impl Engine {
             self.store.retain(&mut self.retention, removable, now)?;
         }
         Ok(())
+    }
+
+    /// Up to which message the quotas' own rows contain all charges.
+    fn quota_seq(&self) -> u64 {
+        if self.book.has_dirty_quotas() { self.quotas_flushed.1 } else { self.book.seq_last() }
     }
 
     /// When the sweep has something to do next, at the latest.

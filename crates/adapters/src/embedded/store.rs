@@ -29,6 +29,16 @@ const READ_CACHE_KIB: i64 = 4_096;
 const WRITE_CACHE_KIB: i64 = 16_384;
 const PROBE_BYTES: i64 = 1 << 18;
 
+/// Where the next start has to begin.
+#[derive(Debug)]
+pub(super) struct Marks {
+    /// No older message is pending.
+    pub(super) live_from: u64,
+    /// The quotas' own rows contain the charges up to here.
+    pub(super) quota_seq: u64,
+    pub(super) seq_last: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Store {
     connection: Connection,
@@ -247,14 +257,16 @@ impl Store {
         Ok(())
     }
 
-    /// Remembers where the oldest pending message lies, so that the next start can begin there, and how far
-    /// sequence numbers have gone, in case retention removes the newest row.
-    pub(super) fn write_marks(&self, live_from: u64, seq_last: u64) -> Result<(), StoreError> {
+    /// Remembers where the next start can begin, and how far sequence numbers have gone in case retention removes
+    /// the newest row.
+    pub(super) fn write_marks(&self, marks: &Marks) -> Result<(), StoreError> {
+        self.begin()?;
         let write = || {
-            set_meta(&self.connection, "live_from", as_i64(live_from))?;
-            set_meta(&self.connection, "seq_last", as_i64(seq_last))
+            set_meta(&self.connection, "live_from", as_i64(marks.live_from))?;
+            set_meta(&self.connection, "quota_seq", as_i64(marks.quota_seq))?;
+            set_meta(&self.connection, "seq_last", as_i64(marks.seq_last))
         };
-        write().map_err(|e| self.error(e))
+        write().map_err(|e| self.error(e)).and_then(|()| self.commit()).inspect_err(|_| self.roll_back())
     }
 
     /// Moves committed pages from the WAL into the file once there are enough of them.

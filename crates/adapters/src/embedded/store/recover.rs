@@ -26,10 +26,9 @@ impl Store {
         let salt = self.meta("salt")?.unwrap_or(0);
         let mut book = Book::new(u32::try_from(salt).unwrap_or(0), limits);
         self.recover_queues(&mut book)?;
-        self.recover_quotas(&mut book)?;
+        let contained = self.recover_quotas(&mut book)?;
         self.recover_keys(&mut book, now.minus_ms(limits.idempotency_window_ms))?;
-        let live_from = self.meta("live_from")?.unwrap_or(0);
-        self.recover_messages(&mut book, live_from)?;
+        self.recover_messages(&mut book, &contained)?;
         let pending = self.recover_totals(&mut book)?;
         Ok(Recovered { book, pending })
     }
@@ -43,7 +42,8 @@ impl Store {
         .and_then(|sound| self.require(sound, "the table of queues makes no sense"))
     }
 
-    fn recover_quotas(&self, book: &mut Book) -> Result<(), StoreError> {
+    /// Returns up to which message each quota's own row contains its charges.
+    fn recover_quotas(&self, book: &mut Book) -> Result<HashMap<UserId, u64>, StoreError> {
         let mut contained: HashMap<UserId, u64> = HashMap::new();
         let sound =
             self.each("SELECT user, max, window_ms, count, since, seq, checksum FROM quota", [], |row| {
@@ -58,20 +58,7 @@ impl Store {
                 Ok(sound)
             })?;
         self.require(sound, "a quota does not match its checksum")?;
-        // Charges since the quotas were last written stand in the messages' own rows.
-        let from = self.meta("quota_seq")?.unwrap_or(0);
-        let sql = format!("SELECT {HEAD} FROM message WHERE seq > ?1 ORDER BY seq");
-        let sound = self.each(&sql, [from], |row| {
-            let (message, sum) = read::head(row)?;
-            let sound = checksum::head_matches(&message, sum);
-            if let Some(charge) = message.charge
-                && contained.get(&charge.user).is_some_and(|&seq| message.seq > seq)
-            {
-                book.restore_charge(charge);
-            }
-            Ok(sound)
-        })?;
-        self.require(sound, "a message does not match its checksum")
+        Ok(contained)
     }
 
     fn recover_keys(&self, book: &mut Book, since: Timestamp) -> Result<(), StoreError> {
@@ -85,7 +72,8 @@ impl Store {
         self.require(sound, "the table of keys makes no sense")
     }
 
-    fn recover_messages(&self, book: &mut Book, live_from: i64) -> Result<(), StoreError> {
+    fn recover_messages(&self, book: &mut Book, contained: &HashMap<UserId, u64>) -> Result<(), StoreError> {
+        let live_from = self.mark("live_from")?;
         let mut retried: HashMap<u64, (u32, Timestamp)> = HashMap::new();
         let sql = "SELECT seq, number, at, latency_ms, reason, due, checksum FROM attempt WHERE seq >= ?1
                    ORDER BY seq, number";
@@ -94,22 +82,39 @@ impl Store {
             retried.insert(attempt.seq, (attempt.number, attempt.due));
             Ok(true)
         })?;
+        // Charges that the quotas' own rows don't contain yet stand in the messages', pending or not.
+        let quota_seq = self.quota_seq()?;
+        let from = live_from.min(quota_seq + 1);
         let sql = format!(
-            "SELECT {HEAD} FROM message WHERE seq >= ?1
-             AND NOT EXISTS (SELECT 1 FROM outcome WHERE outcome.seq = message.seq) ORDER BY seq"
+            "SELECT {HEAD}, EXISTS (SELECT 1 FROM outcome WHERE outcome.seq = message.seq) FROM message
+             WHERE seq >= ?1 ORDER BY seq"
         );
-        let sound = self.each(&sql, [live_from], |row| {
+        let sound = self.each(&sql, [from], |row| {
+            let settled: bool = row.get(10)?;
+            let seq: u64 = row.get(0)?;
+            if settled && seq <= quota_seq {
+                return Ok(true);
+            }
             let (message, sum) = read::head(row)?;
-            let (attempts, due) = retried.get(&message.seq).copied().unwrap_or((0, message.due));
-            book.restore_message(&Arrival {
-                seq: message.seq,
-                queue: message.queue,
-                lane: message.lane,
-                due,
-                recipient: message.recipient.as_ref().map(|recipient| recipient.as_str()),
-                attempts,
-            });
-            Ok(checksum::head_matches(&message, sum) && book.queue_name(message.queue).is_some())
+            let sound = checksum::head_matches(&message, sum) && book.queue_name(message.queue).is_some();
+            if !settled && seq >= live_from {
+                let (attempts, due) = retried.get(&seq).copied().unwrap_or((0, message.due));
+                book.restore_message(&Arrival {
+                    seq,
+                    queue: message.queue,
+                    lane: message.lane,
+                    due,
+                    recipient: message.recipient.as_ref().map(|recipient| recipient.as_str()),
+                    attempts,
+                });
+            }
+            if let Some(charge) = message.charge
+                && seq > quota_seq
+                && contained.get(&charge.user).is_some_and(|&contained| seq > contained)
+            {
+                book.restore_charge(charge);
+            }
+            Ok(sound)
         })?;
         self.require(sound, "a message does not match its checksum")
     }
@@ -117,7 +122,7 @@ impl Store {
     fn recover_totals(&self, book: &mut Book) -> Result<u64, StoreError> {
         let sql = "SELECT admitted, delivered, dead, expired, deleted,
                    max(coalesce((SELECT max(seq) FROM message), 0), ?1) FROM totals";
-        let seq_mark = self.meta("seq_last")?.unwrap_or(0);
+        let seq_mark = self.mark("seq_last")?;
         let (totals, seq_last) = self
             .connection
             .query_row(sql, [seq_mark], |row| {
@@ -136,7 +141,7 @@ impl Store {
             let message = format!("the books don't balance: {totals:?}, yet {found} messages are pending");
             return Err(StoreError::damaged(&self.path, message));
         }
-        let life = self.meta("life")?.and_then(|life| u64::try_from(life).ok()).unwrap_or(0) + 1;
+        let life = self.mark("life")? + 1;
         set_meta(&self.connection, "life", as_i64(life)).map_err(|e| self.error(e))?;
         book.restore_totals(totals, seq_last, life);
         Ok(found)
@@ -170,8 +175,13 @@ impl Store {
         get_meta(&self.connection, name).map_err(|e| self.error(e))
     }
 
+    /// A number that only grows; zero before it is first written.
+    fn mark(&self, name: &str) -> Result<u64, StoreError> {
+        Ok(self.meta(name)?.and_then(|value| u64::try_from(value).ok()).unwrap_or(0))
+    }
+
     /// The last message whose charge the quotas' own rows contain.
     pub(in crate::embedded) fn quota_seq(&self) -> Result<u64, StoreError> {
-        Ok(self.meta("quota_seq")?.and_then(|seq| u64::try_from(seq).ok()).unwrap_or(0))
+        self.mark("quota_seq")
     }
 }

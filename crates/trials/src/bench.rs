@@ -1,0 +1,75 @@
+//! Speed and memory, printed as ratios against something measured in the same run.
+
+mod ledger;
+mod memory;
+mod yardsticks;
+
+use std::path::PathBuf;
+
+use crate::figure::{self, Figure};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Which parts; all of them when none is named.
+    #[arg(value_enum)]
+    parts: Vec<Part>,
+    /// A smoke run: seconds instead of minutes, and its figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// Where the data lies while it is measured: a directory on the disk in question.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// admit → claim → settle on the embedded ledger, against a bare log and a plain SQLite table
+    Ledger,
+    /// The same with a million messages waiting; restart and memory
+    Waiting,
+}
+
+/// How long and how often things are measured.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    rounds: usize,
+    batches_per_round: usize,
+    waiting: usize,
+    quick: bool,
+}
+
+impl Scale {
+    const FULL: Self = Self { rounds: 9, batches_per_round: 120, waiting: 1_000_000, quick: false };
+    const QUICK: Self = Self { rounds: 3, batches_per_round: 10, waiting: 20_000, quick: true };
+}
+
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
+    let all = [Part::Ledger, Part::Waiting];
+    let parts = if args.parts.is_empty() { &all[..] } else { &args.parts };
+    let dir = match &args.dir {
+        Some(dir) => tempfile::tempdir_in(dir)?,
+        None => tempfile::tempdir()?,
+    };
+    println!("data in {}, {} cores", dir.path().display(), std::thread::available_parallelism()?);
+    let mut figures: Vec<Figure> = Vec::new();
+    for part in parts {
+        figures.extend(match part {
+            Part::Ledger => ledger::cycle(dir.path(), scale)?,
+            Part::Waiting => ledger::waiting(dir.path(), scale)?,
+        });
+    }
+    if args.quick {
+        for figure in &figures {
+            println!("{figure} (smoke run: not a measurement)");
+        }
+        return Ok(());
+    }
+    figure::close(&figures)
+}
+
+/// The middle of what was measured: one slow round on a shared machine says nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,40 @@
+/// One closing line of a trial: `FIGURE <name> <value> <unit> floor <floor> ok|short`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figure {
+    line: String,
+    ok: bool,
+}
+
+impl Figure {
+    /// A count of faults, of which there may be none.
+    pub fn none_of(name: &str, faults: usize, unit: &str) -> Self {
+        Self::new(name, &faults.to_string(), unit, "0", faults == 0)
+    }
+
+    fn new(name: &str, value: &str, unit: &str, floor: &str, ok: bool) -> Self {
+        let verdict = if ok { "ok" } else { "short" };
+        Self { line: format!("FIGURE {name} {value} {unit} floor {floor} {verdict}"), ok }
+    }
+}
+
+/// Prints the figures; true when none is short.
+pub fn close(figures: &[Figure]) -> bool {
+    for figure in figures {
+        println!("{}", figure.line);
+    }
+    figures.iter().all(|figure| figure.ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_says_whether_it_is_short() {
+        let figure = Figure::none_of("torture_lost", 0, "messages");
+        assert_eq!(figure.line, "FIGURE torture_lost 0 messages floor 0 ok");
+        let short = Figure::none_of("torture_lost", 3, "messages");
+        assert_eq!(short.line, "FIGURE torture_lost 3 messages floor 0 short");
+        assert!(figure.ok && !short.ok);
+    }
+}
