@@ -58,7 +58,7 @@ impl Announcement<'_> {
         match (with_password, self.principals.is_empty()) {
             (_, true) => String::new(),
             (Some(principal), _) => format!(" -u '{}'", principal.name.replace('\'', r"'\''")),
-            (None, _) => " -H \"X-Api-Key: $TIDEGATE_KEY\"".to_owned(),
+            (None, _) => " -H \"X-Api-Key: $API_KEY\"".to_owned(),
         }
     }
 }

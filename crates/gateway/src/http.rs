@@ -82,3 +82,6 @@ pub fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/metrics", get(metrics::render))
         .with_state(gateway)
 }
+
+#[cfg(test)]
+mod tests;

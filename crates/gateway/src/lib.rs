@@ -7,6 +7,8 @@
 mod announcement;
 pub mod cli;
 pub mod config;
+#[cfg(test)]
+mod faulty;
 mod http;
 pub mod sender;
 pub mod server;

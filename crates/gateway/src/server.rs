@@ -89,3 +89,27 @@ async fn upkeep(metrics: &crate::http::MetricsHandle) -> std::convert::Infallibl
         metrics.0.run_upkeep();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_adapters::channels::log::LogChannel;
+    use tidegate_domain::Health;
+    use tidegate_testkit::Setup;
+
+    use super::*;
+    use crate::config::{Loaded, Sources};
+    use crate::faulty::FaultyLedger;
+
+    #[tokio::test]
+    async fn a_ledger_that_fails_for_good_ends_the_run() {
+        let settings = Loaded::from_sources(&Sources::default()).unwrap().settings;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ledger = Arc::new(FaultyLedger::new(Setup::default()));
+        let channel = Arc::new(LogChannel::to(std::io::sink()).unwrap());
+        let (clock, never) = (Setup::default().clock, std::future::pending());
+        let running = tokio::spawn(run(settings, listener, ledger.clone(), channel, clock, never));
+        ledger.set_health(Health::Failed("fsync: input/output error".to_owned()));
+        let error = running.await.unwrap().unwrap_err();
+        assert_eq!(error.downcast_ref::<LedgerFailed>().unwrap().reason, "fsync: input/output error");
+    }
+}

@@ -1,13 +1,12 @@
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_domain::limits::Quota;
 use tidegate_domain::*;
-use tidegate_testkit::{ModelLedger, Setup, TestClock};
+use tidegate_testkit::{Setup, TestClock};
 
 use super::*;
+use crate::faulty::FaultyLedger;
 use crate::stop::StopSignal;
 
 /// What the channel does with a message, by the message's text.
@@ -37,63 +36,10 @@ impl Channel for Script {
     }
 }
 
-/// A ledger whose first calls to claim and to settle fail.
-#[derive(Debug)]
-struct Moody {
-    ledger: ModelLedger,
-    failures: AtomicUsize,
-}
-
-impl Moody {
-    fn mood(&self) -> Result<(), LedgerError> {
-        let left = self.failures.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        if left.is_ok() { Err(LedgerError::Unavailable("planted".to_owned())) } else { Ok(()) }
-    }
-}
-
-#[async_trait]
-impl Ledger for Moody {
-    async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
-        self.ledger.admit(batch).await
-    }
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
-        self.mood()?;
-        self.ledger.claim(request).await
-    }
-    async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
-        self.mood()?;
-        self.ledger.settle(batch).await
-    }
-    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
-        self.ledger.put_quota(user, limit, window_ms).await
-    }
-    async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {
-        self.ledger.quota(user).await
-    }
-    async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
-        self.ledger.message(id).await
-    }
-    async fn counts(&self) -> Result<Counts, LedgerError> {
-        self.ledger.counts().await
-    }
-    async fn sweep(&self) -> Result<(), LedgerError> {
-        self.ledger.sweep().await
-    }
-    fn durability(&self) -> Durability {
-        self.ledger.durability()
-    }
-    fn health(&self) -> Health {
-        self.ledger.health()
-    }
-    async fn failed(&self) -> String {
-        self.ledger.failed().await
-    }
-}
-
 /// A sender at work, and the two sides that it stands between.
 struct Bench {
     clock: Arc<TestClock>,
-    ledger: Arc<Moody>,
+    ledger: Arc<FaultyLedger>,
     channel: Arc<Script>,
     signal: StopSignal,
     status: Arc<SenderStatus>,
@@ -104,7 +50,8 @@ impl Bench {
     fn start(failures: usize, drain_timeout: Duration) -> Self {
         let setup = Setup::default();
         let clock = setup.clock.clone();
-        let ledger = Arc::new(Moody { ledger: ModelLedger::new(setup), failures: failures.into() });
+        let ledger = Arc::new(FaultyLedger::new(setup));
+        ledger.fail_sender(failures);
         let channel = Arc::new(Script::default());
         let sender = Sender {
             queue: QueueName::new("sms").unwrap(),
@@ -152,7 +99,7 @@ impl Bench {
         panic!("never: {:?}", self.ledger.message(id).await);
     }
 
-    async fn stop(self) -> Arc<Moody> {
+    async fn stop(self) -> Arc<FaultyLedger> {
         self.signal.stop();
         tokio::time::timeout(Duration::from_secs(5), self.supervisor).await.unwrap().unwrap();
         assert!(!self.status.is_running());
@@ -208,7 +155,7 @@ async fn a_ledger_that_comes_back_finds_its_sender() {
     let id = bench.admit("hi").await;
     bench.until(id, |record| record.status == Status::Delivered).await;
     // One more failure, and the settlement is repeated, not forgotten: the lease is far from its end.
-    bench.ledger.failures.store(2, Ordering::SeqCst);
+    bench.ledger.fail_sender(2);
     let id = bench.admit("again").await;
     bench.until(id, |record| record.status == Status::Delivered).await;
     assert_eq!(bench.channel.delivered.lock().unwrap().len(), 2);

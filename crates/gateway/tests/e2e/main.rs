@@ -8,3 +8,4 @@ mod first_flow;
 mod gateway;
 mod lifecycle;
 mod principals;
+mod stopping;

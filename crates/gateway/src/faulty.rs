@@ -1,0 +1,113 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::*;
+use tidegate_testkit::{ModelLedger, Setup};
+
+/// The model ledger with faults on order.
+#[derive(Debug)]
+pub struct FaultyLedger {
+    ledger: ModelLedger,
+    faults: Mutex<VecDeque<LedgerError>>,
+    sender_faults: AtomicUsize,
+    health: Mutex<Health>,
+    pub durability: Durability,
+    /// Admissions wait for a permit.
+    pub gate: tokio::sync::Semaphore,
+}
+
+impl FaultyLedger {
+    pub fn new(setup: Setup) -> Self {
+        Self {
+            ledger: ModelLedger::new(setup),
+            faults: Mutex::default(),
+            sender_faults: AtomicUsize::new(0),
+            health: Mutex::new(Health::Ready),
+            durability: Durability::Fsync,
+            gate: tokio::sync::Semaphore::new(1_000),
+        }
+    }
+
+    /// The next admissions and quotas fail with these.
+    pub fn fail_with(&self, faults: impl IntoIterator<Item = LedgerError>) {
+        self.faults.lock().unwrap().extend(faults);
+    }
+
+    /// So many of the next claims and settle calls fail.
+    pub fn fail_sender(&self, times: usize) {
+        self.sender_faults.store(times, Ordering::SeqCst);
+    }
+
+    pub fn set_health(&self, health: Health) {
+        *self.health.lock().unwrap() = health;
+    }
+
+    fn fault(&self) -> Result<(), LedgerError> {
+        self.faults.lock().unwrap().pop_front().map_or(Ok(()), Err)
+    }
+
+    fn sender_fault(&self) -> Result<(), LedgerError> {
+        let left = self.sender_faults.try_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        if left.is_ok() { Err(LedgerError::Unavailable("planted".to_owned())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Ledger for FaultyLedger {
+    async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
+        self.fault()?;
+        let _permit = self.gate.acquire().await;
+        self.ledger.admit(batch).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
+        self.sender_fault()?;
+        self.ledger.claim(request).await
+    }
+
+    async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
+        self.sender_fault()?;
+        self.ledger.settle(batch).await
+    }
+
+    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+        self.fault()?;
+        self.ledger.put_quota(user, limit, window_ms).await
+    }
+
+    async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {
+        self.ledger.quota(user).await
+    }
+
+    async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
+        self.ledger.message(id).await
+    }
+
+    async fn counts(&self) -> Result<Counts, LedgerError> {
+        self.ledger.counts().await
+    }
+
+    async fn sweep(&self) -> Result<(), LedgerError> {
+        self.ledger.sweep().await
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn health(&self) -> Health {
+        self.health.lock().unwrap().clone()
+    }
+
+    async fn failed(&self) -> String {
+        loop {
+            if let Health::Failed(reason) = self.health() {
+                return reason;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
+}
