@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
@@ -13,6 +13,8 @@ pub struct FaultyLedger {
     ledger: ModelLedger,
     faults: Mutex<VecDeque<LedgerError>>,
     sender_faults: AtomicUsize,
+    /// The next claim panics: a fault in the sender's own task.
+    pub claim_panics: AtomicBool,
     health: Mutex<Health>,
     pub durability: Durability,
     /// Admissions wait for a permit.
@@ -25,6 +27,7 @@ impl FaultyLedger {
             ledger: ModelLedger::new(setup),
             faults: Mutex::default(),
             sender_faults: AtomicUsize::new(0),
+            claim_panics: AtomicBool::new(false),
             health: Mutex::new(Health::Ready),
             durability: Durability::Fsync,
             gate: tokio::sync::Semaphore::new(1_000),
@@ -64,6 +67,7 @@ impl Ledger for FaultyLedger {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
+        assert!(!self.claim_panics.swap(false, Ordering::SeqCst), "planted");
         self.sender_fault()?;
         self.ledger.claim(request).await
     }

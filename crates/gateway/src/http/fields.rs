@@ -142,6 +142,8 @@ mod tests {
                 "timeWindow must be a whole number from 1 to 10",
             ]
         );
-        assert!(fields.finish().is_err());
+        let named = |fields: Fields| fields.finish().unwrap_err().fields().len();
+        assert_eq!(named(fields), 5);
+        assert_eq!(named(self::fields(json!({"colour": "red"}))), 1);
     }
 }

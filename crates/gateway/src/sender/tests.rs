@@ -1,4 +1,5 @@
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -162,6 +163,18 @@ async fn a_ledger_that_comes_back_finds_its_sender() {
 }
 
 #[tokio::test]
+async fn a_sender_that_dies_is_missed_and_started_again() {
+    let bench = Bench::start(0, PATIENT);
+    bench.ledger.claim_panics.store(true, Ordering::SeqCst);
+    while bench.status.is_running() || bench.ledger.claim_panics.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let id = bench.admit("hi").await;
+    bench.until(id, |record| record.status == Status::Delivered).await;
+    assert!(bench.status.is_running());
+}
+
+#[tokio::test]
 async fn a_stop_waits_for_attempts_under_way() {
     let bench = Bench::start(0, PATIENT);
     let slow = bench.admit("slow").await;
@@ -178,6 +191,20 @@ async fn a_stop_hands_back_what_does_not_end_in_time() {
     let ledger = bench.stop().await;
     let record = ledger.message(hang).await.unwrap().unwrap();
     assert_eq!((record.status, record.attempts.len()), (Status::Pending, 1));
+    assert_eq!(ledger.counts().await.unwrap().leased, 0);
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_back_after_the_stop_is_released_untried() {
+    let bench = Bench::start(0, PATIENT);
+    let first = bench.admit("first").await;
+    bench.until(first, |record| record.status == Status::Delivered).await;
+    bench.signal.stop();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let late = bench.admit("late").await;
+    let ledger = bench.stop().await;
+    let record = ledger.message(late).await.unwrap().unwrap();
+    assert_eq!((record.status, record.attempts.len()), (Status::Pending, 0));
     assert_eq!(ledger.counts().await.unwrap().leased, 0);
 }
 
