@@ -1,6 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::FromRequestParts;
 use axum::extract::Request;
@@ -43,7 +42,6 @@ pub(crate) struct Authenticator {
     throttle: Throttle,
     line: Semaphore,
     verifiers: Arc<Semaphore>,
-    verifications: AtomicU64,
 }
 
 /// What is known about the sender without waiting.
@@ -72,7 +70,6 @@ impl Authenticator {
             throttle: Throttle::default(),
             line: Semaphore::new(LINE_MAX + VERIFICATIONS_MAX),
             verifiers: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
-            verifications: AtomicU64::new(0),
         }
     }
 
@@ -130,11 +127,10 @@ impl Authenticator {
     }
 
     pub fn verifications(&self) -> u64 {
-        self.verifications.load(Ordering::Relaxed)
+        self.principals.verifications()
     }
 
     fn verify_now(&self, attempt: &Attempt) -> Result<Principal, ApiError> {
-        self.verifications.fetch_add(1, Ordering::Relaxed);
         match self.principals.by_password(&attempt.user, &attempt.password) {
             Some(principal) => {
                 self.verified.remember(attempt.digest, principal.clone(), self.clock.now());

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use argon2::password_hash::phc::PasswordHash;
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
@@ -40,6 +41,7 @@ pub struct Principals {
     decoy: Option<PasswordHash>,
     /// Random per process: digests of passwords mean nothing outside of it.
     digest_key: [u8; 32],
+    verifications: AtomicU64,
 }
 
 impl Principals {
@@ -51,6 +53,7 @@ impl Principals {
             api_keys: Vec::new(),
             decoy: None,
             digest_key: [0; 32],
+            verifications: AtomicU64::new(0),
         }
     }
 
@@ -85,13 +88,23 @@ impl Principals {
     pub(super) fn by_password(&self, user: &str, password: &[u8]) -> Option<&Principal> {
         let known = self.by_name.get(user).and_then(|index| self.known.get(*index));
         match (known, self.decoy.as_ref()) {
-            (Some((principal, Some(hash))), _) => secret::is_password(password, hash).then_some(principal),
+            (Some((principal, Some(hash))), _) => self.is_password(password, hash).then_some(principal),
             (_, Some(decoy)) => {
-                secret::is_password(password, decoy);
+                self.is_password(password, decoy);
                 None
             }
             (_, None) => None,
         }
+    }
+
+    pub(super) fn verifications(&self) -> u64 {
+        self.verifications.load(Ordering::Relaxed)
+    }
+
+    /// Counted where the work is done, so that a test sees whether an unknown user costs it too.
+    fn is_password(&self, password: &[u8], hash: &PasswordHash) -> bool {
+        self.verifications.fetch_add(1, Ordering::Relaxed);
+        secret::is_password(password, hash)
     }
 
     /// Stands for a user name and a password where the password itself must not be kept.

@@ -22,6 +22,13 @@ async fn a_connection_beyond_the_cap_is_answered_503_at_once_and_a_freed_place_i
         assert_eq!(answer.code(), "overloaded");
         third.closed().await;
     }
+    // Also to a client that is still sending, which a reset would rob of the answer.
+    let mut third = server.client().await;
+    for piece in ["GET /ping HTTP/1.1\r\n", "Host: localhost\r\n", "\r\n"] {
+        third.send(piece).await;
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(third.answer().await.status, 503);
     assert_eq!(first.get("/ping", "").await.status, 200);
 
     drop(second);

@@ -9,5 +9,6 @@ mod connections;
 mod deadlines;
 mod heads;
 mod json;
+mod logs;
 mod server;
 mod shape;
