@@ -46,7 +46,7 @@ pub struct Handed {
 }
 
 impl ClientJournal {
-    pub fn note(&mut self, user: &str, message: &str, outcome: Outcome) {
+    pub fn note(&mut self, user: impl Into<Arc<str>>, message: impl Into<Arc<str>>, outcome: Outcome) {
         self.tries.push(Try { user: user.into(), message: message.into(), outcome });
     }
 }

@@ -33,15 +33,10 @@ pub struct Gateway {
 }
 
 impl Launch {
+    /// Starts the process and waits until it is ready.
     pub async fn start(&self) -> anyhow::Result<Gateway> {
-        let address = free_address()?;
-        let mut command = Command::new(&self.binary);
-        command.arg("serve").arg("--listen").arg(address.to_string()).arg("--data").arg(&self.data);
-        command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(append(&self.stdout)?).stderr(append(&self.stderr)?);
         let begun = Instant::now();
-        let child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;
-        let mut gateway = Gateway { address, ready_after: Duration::ZERO, child };
+        let mut gateway = self.spawn()?;
         while !gateway.is_ready().await {
             if let Some(status) = gateway.child.try_wait()? {
                 bail!("the gateway ended with {status} before it was ready:\n{}", self.last_words());
@@ -53,6 +48,17 @@ impl Launch {
         }
         gateway.ready_after = begun.elapsed();
         Ok(gateway)
+    }
+
+    /// Starts the process and does not wait for anything.
+    pub fn spawn(&self) -> anyhow::Result<Gateway> {
+        let address = free_address()?;
+        let mut command = Command::new(&self.binary);
+        command.arg("serve").arg("--listen").arg(address.to_string()).arg("--data").arg(&self.data);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(append(&self.stdout)?).stderr(append(&self.stderr)?);
+        let child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;
+        Ok(Gateway { address, ready_after: Duration::ZERO, child })
     }
 
     fn last_words(&self) -> String {
@@ -74,6 +80,12 @@ impl Gateway {
     pub fn kill(mut self) -> anyhow::Result<ExitStatus> {
         self.child.kill()?;
         Ok(self.child.wait()?)
+    }
+
+    /// `kill -9` without waiting: none of its threads returns from the kernel any more, so nothing that it learns
+    /// from now on reaches anybody.
+    pub fn strike(&self) -> anyhow::Result<()> {
+        Ok(sys::signal(self.pid(), libc::SIGKILL)?)
     }
 
     pub fn terminate(&self) -> anyhow::Result<()> {
