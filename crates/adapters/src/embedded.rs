@@ -20,6 +20,7 @@ mod directory;
 mod engine;
 mod keys;
 mod line;
+mod quotas;
 mod readers;
 mod rows;
 #[cfg(test)]
@@ -252,7 +253,21 @@ impl Ledger for Embedded {
     }
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {
-        self.ask(|reply| Command::Quota(user, reply)).await
+        let found = self.ask(|reply| Command::Quotas(vec![user], reply)).await?;
+        Ok(found.into_iter().next().map(|(_, quota)| quota))
+    }
+
+    async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::DeleteQuota(user), reply)).await? {
+            Changed::Deleted(deleted) => Ok(deleted),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn quotas(&self, after: Option<UserId>, max: usize) -> Result<Vec<(UserId, Quota)>, LedgerError> {
+        // The rows know who there is, the writer how they stand.
+        let users = self.readers.users(after, max).await?;
+        self.ask(|reply| Command::Quotas(users, reply)).await
     }
 
     async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {

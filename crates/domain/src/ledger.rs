@@ -33,6 +33,12 @@ pub trait Ledger: Debug + Send + Sync + 'static {
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError>;
 
+    /// Removes a user's quota; false when there is none. Messages already admitted stay.
+    async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError>;
+
+    /// Up to `max` quotas by user id, after the given one.
+    async fn quotas(&self, after: Option<UserId>, max: usize) -> Result<Vec<(UserId, Quota)>, LedgerError>;
+
     /// A message with its attempts, as last committed.
     async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError>;
 
@@ -64,7 +70,18 @@ pub struct Admission {
     pub body: Bytes,
     /// Whose quota is charged, if anyone's.
     pub charge: Option<UserId>,
+    pub on_limit: OnLimit,
     pub idempotency: Option<Idempotency>,
+}
+
+/// What becomes of a message whose user has no quota left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLimit {
+    #[default]
+    Deny,
+    /// It is charged to the first later window with room, and due when that begins, if it begins within the
+    /// horizon.
+    Defer { horizon_ms: u64 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +98,13 @@ pub enum Admitted {
         id: MessageId,
         at: Timestamp,
         quota: Option<Quota>,
+    },
+    /// In the ledger, charged to a later window: due when that begins. `quota` is the current window's.
+    Deferred {
+        id: MessageId,
+        at: Timestamp,
+        due: Timestamp,
+        quota: Quota,
     },
     /// The key was used before, by the same request: this is its message. Nothing was charged.
     Duplicate {
@@ -166,6 +190,8 @@ pub enum Status {
     Delivered,
     Dead,
     Expired,
+    /// Taken back before it was sent.
+    Deleted,
 }
 
 /// Everything the ledger knows about a message.

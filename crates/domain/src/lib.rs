@@ -11,6 +11,7 @@ mod ledger;
 pub mod limits;
 mod message;
 mod retry;
+mod slots;
 mod time;
 
 pub use channel::{Channel, Delivery};
@@ -18,8 +19,11 @@ pub use deliver::outcome_of;
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey};
 pub use ledger::{
     Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Due, Durability, Health,
-    Ledger, LedgerError, MessageRecord, Outcome, Settled, Settlement, Status,
+    Ledger, LedgerError, MessageRecord, OnLimit, Outcome, Settled, Settlement, Status,
 };
-pub use message::{InvalidName, Lane, MessageId, QueueName, Recipient, UserId};
+pub use message::{EventId, InvalidName, Lane, MessageId, QueueName, Recipient, SlotConfigName, UserId};
 pub use retry::RetryPolicy;
+pub use slots::{
+    Forecast, Released, Reservation, Reserved, Slot, SlotConfig, SlotConfigPut, SlotMessage, Slots,
+};
 pub use time::{Clock, Timestamp};

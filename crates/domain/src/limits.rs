@@ -1,5 +1,6 @@
 //! May this go, and if not now, when?
 
 mod quota;
+pub mod slot;
 
-pub use quota::{Charge, Quota};
+pub use quota::{Charge, Deferrals, Quota};

@@ -130,6 +130,23 @@ pub struct Recipient(Arc<str>);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueName(Arc<str>);
 
+/// Who reserves a slot: the caller's own name for an event, and what makes a reservation idempotent.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(Arc<str>);
+
+/// A configuration of slots, through all its versions.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotConfigName(Arc<str>);
+
+impl EventId {
+    pub const BYTES_MAX: usize = 255;
+
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        check_text(text, Self::BYTES_MAX, "must be 1 to 255 bytes without control characters")?;
+        Ok(Self(text.into()))
+    }
+}
+
 impl UserId {
     pub const BYTES_MAX: usize = 128;
 
@@ -154,14 +171,25 @@ impl Recipient {
 }
 
 impl QueueName {
-    pub const BYTES_MAX: usize = 64;
-
     pub fn new(text: &str) -> Result<Self, InvalidName> {
-        const WRONG: &str = "must be 1 to 64 letters, digits, '.', '_' or '-'";
-        check_text(text, Self::BYTES_MAX, WRONG)?;
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if text.chars().all(allowed) { Ok(Self(text.into())) } else { Err(InvalidName(WRONG)) }
+        check_plain(text)?;
+        Ok(Self(text.into()))
     }
+}
+
+impl SlotConfigName {
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        check_plain(text)?;
+        Ok(Self(text.into()))
+    }
+}
+
+/// For names that people type: they stand in paths, metrics and files.
+fn check_plain(text: &str) -> Result<(), InvalidName> {
+    const WRONG: &str = "must be 1 to 64 letters, digits, '.', '_' or '-'";
+    check_text(text, 64, WRONG)?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if text.chars().all(allowed) { Ok(()) } else { Err(InvalidName(WRONG)) }
 }
 
 fn check_text(text: &str, bytes_max: usize, wrong: &'static str) -> Result<(), InvalidName> {
@@ -191,7 +219,7 @@ macro_rules! text_name {
     )+};
 }
 
-text_name!(UserId, Recipient, QueueName);
+text_name!(UserId, Recipient, QueueName, EventId, SlotConfigName);
 
 #[cfg(test)]
 mod tests {

@@ -86,6 +86,14 @@ impl Ledger for FaultyLedger {
         self.ledger.quota(user).await
     }
 
+    async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError> {
+        self.ledger.delete_quota(user).await
+    }
+
+    async fn quotas(&self, after: Option<UserId>, max: usize) -> Result<Vec<(UserId, Quota)>, LedgerError> {
+        self.ledger.quotas(after, max).await
+    }
+
     async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
         self.ledger.message(id).await
     }

@@ -1,6 +1,7 @@
 //! The oracle: a ledger written straight from the port's contract, with lists and linear scans. It is slow
 //! and forgets everything with its process; what it is for is being obviously right.
 
+mod quotas;
 mod row;
 mod rules;
 mod turn;
@@ -76,12 +77,19 @@ impl Ledger for ModelLedger {
     }
 
     async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
-        let quota = Quota { limit, window_ms, count: 0, since: self.setup.clock.now() };
-        Ok(self.rules().put_quota(user, quota))
+        Ok(self.rules().put_quota(user, limit, window_ms, self.setup.clock.now()))
     }
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {
-        Ok(self.rules().quota(&user).map(|quota| *quota))
+        Ok(self.rules().quota(&user, self.setup.clock.now()))
+    }
+
+    async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError> {
+        Ok(self.rules().delete_quota(&user))
+    }
+
+    async fn quotas(&self, after: Option<UserId>, max: usize) -> Result<Vec<(UserId, Quota)>, LedgerError> {
+        Ok(self.rules().quotas(after.as_ref(), max, self.setup.clock.now()))
     }
 
     async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {

@@ -110,6 +110,14 @@ impl Ledger for Faulty {
         self.inner.quota(user).await
     }
 
+    async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError> {
+        self.inner.delete_quota(user).await
+    }
+
+    async fn quotas(&self, after: Option<UserId>, max: usize) -> Result<Vec<(UserId, Quota)>, LedgerError> {
+        self.inner.quotas(after, max).await
+    }
+
     async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
         self.inner.message(id).await
     }

@@ -11,6 +11,16 @@ impl Figure {
         Self::new(name, &faults.to_string(), unit, "0", faults == 0)
     }
 
+    /// Something measured against something else in the same run.
+    pub fn ratio(name: &str, value: f64, floor: f64) -> Self {
+        Self::new(name, &format!("{value:.2}"), "x", &floor.to_string(), value >= floor)
+    }
+
+    /// Where a bound is a ceiling: the bound divided by what was measured.
+    pub fn head_room(name: &str, measured: f64, ceiling: f64) -> Self {
+        Self::ratio(name, ceiling / measured.max(f64::MIN_POSITIVE), 1.0)
+    }
+
     fn new(name: &str, value: &str, unit: &str, floor: &str, ok: bool) -> Self {
         let verdict = if ok { "ok" } else { "short" };
         Self { line: format!("FIGURE {name} {value} {unit} floor {floor} {verdict}"), ok }

@@ -1,1 +1,32 @@
-fn main() {}
+//! Trials of the whole product: what it promises, measured and tortured from outside. `cargo xtask bench` and
+//! `cargo xtask torture` run it.
+
+mod bench;
+mod figure;
+mod torture;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(about = "Trials of the whole gateway")]
+enum Trial {
+    /// Measures speed and memory against yardsticks of the same run
+    Bench(bench::Args),
+    /// Kills the gateway and cuts its power under load, and looks for lost messages
+    Torture(torture::Args),
+    /// The gateway without a ledger, for the bench
+    #[command(hide = true)]
+    NoopServer(bench::noop::Args),
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let passed = match Trial::parse() {
+        Trial::Bench(args) => bench::run(&args)?,
+        Trial::Torture(args) => runtime()?.block_on(torture::run(args))?,
+        Trial::NoopServer(args) => runtime()?.block_on(bench::noop::serve(&args)).map(|()| true)?,
+    };
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

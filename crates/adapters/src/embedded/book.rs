@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use hashbrown::{HashMap, HashSet};
-use tidegate_domain::limits::{Charge, Quota};
+use hashbrown::HashMap;
+use tidegate_domain::limits::Quota;
 use tidegate_domain::{
     Admission, Admitted, Counts, Due, MessageId, Outcome, QueueName, Settled, Settlement, Status, Timestamp,
     UserId,
@@ -10,11 +10,10 @@ use tidegate_domain::{
 use super::bodies::Bodies;
 use super::keys::Keys;
 use super::line::{Arrival, Line, Slot};
-use super::rows::{AttemptRow, ChargeRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, Totals};
+use super::quotas::{Before, Quotas};
+use super::rows::{AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, Totals};
 
 const QUEUES_MAX: usize = 4_096;
-/// Charged quotas that may wait for their own row; the messages' rows hold them meanwhile.
-const DIRTY_QUOTAS_MAX: usize = 4_096;
 /// Leases of one life of the ledger; beyond them come the tokens of the next.
 const TOKEN_BITS: u32 = 40;
 
@@ -29,8 +28,7 @@ pub(super) struct Book {
     pub(super) line: Line,
     pub(super) bodies: Bodies,
     pub(super) keys: Keys,
-    quotas: HashMap<UserId, Quota>,
-    dirty_quotas: HashSet<UserId>,
+    pub(super) quotas: Quotas,
     queues: Vec<QueueName>,
     queue_ids: HashMap<QueueName, u16>,
     queues_saved: usize,
@@ -59,6 +57,8 @@ pub(super) struct Group {
     pub(super) outcomes: Vec<OutcomeRow>,
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) quotas: Vec<QuotaRow>,
+    /// Before the rows above: a quota deleted and put again is there.
+    pub(super) quotas_deleted: Vec<UserId>,
     /// Set when the charged quotas get their rows: the last message that those contain.
     pub(super) quotas_flushed: Option<u64>,
     pub(super) totals: Totals,
@@ -68,7 +68,7 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 enum Undo {
-    Quota(UserId, Option<Quota>),
+    Quota(Before),
     Key(tidegate_domain::IdempotencyKey),
     Settling(u64),
 }
@@ -97,6 +97,7 @@ impl Group {
             && self.outcomes.is_empty()
             && self.attempts.is_empty()
             && self.quotas.is_empty()
+            && self.quotas_deleted.is_empty()
             && self.quotas_flushed.is_none()
     }
 }
@@ -107,8 +108,7 @@ impl Book {
             line: Line::new(),
             bodies: Bodies::new(limits.body_cache_bytes),
             keys: Keys::new(limits.idempotency_window_ms, limits.idempotency_keys_max),
-            quotas: HashMap::new(),
-            dirty_quotas: HashSet::new(),
+            quotas: Quotas::default(),
             queues: Vec::new(),
             queue_ids: HashMap::new(),
             queues_saved: 0,
@@ -148,9 +148,12 @@ impl Book {
         if self.queues.len() >= QUEUES_MAX && !self.queue_ids.contains_key(&admission.queue) {
             return Admitted::Full;
         }
-        let charge = match admission.charge.map(|user| self.charge(user, now, group)) {
+        let charged = match admission.charge.map(|user| self.quotas.charge(user, admission.on_limit, now)) {
             None => None,
-            Some(Ok(charge)) => Some(charge),
+            Some(Ok((charged, before))) => {
+                group.undo.push(Undo::Quota(before));
+                Some(charged)
+            }
             Some(Err(refusal)) => return refusal,
         };
 
@@ -162,11 +165,15 @@ impl Book {
             self.keys.insert(idempotency, seq, now);
             group.undo.push(Undo::Key(idempotency.key));
         }
-        let quota = charge.as_ref().map(|(_, quota)| *quota);
-        let due = match admission.due {
+        let id = MessageId::new(now, seq, self.salt);
+        let asked = match admission.due {
             Due::Now => now,
             Due::At(at) => at,
         };
+        let quota = charged.as_ref().map(|charged| charged.quota);
+        let deferred_to = charged.as_ref().and_then(|charged| charged.deferred_to);
+        // The later of what the caller asked for and what the quota allows.
+        let due = deferred_to.map_or(asked, |begins| begins.max(asked));
         group.totals.admitted += 1;
         group.messages.push(MessageRow {
             seq,
@@ -175,11 +182,14 @@ impl Book {
             lane: admission.lane,
             due,
             recipient: admission.recipient,
-            charge: charge.map(|(charge, _)| charge),
+            charge: charged.map(|charged| charged.row),
             idempotency: admission.idempotency,
             body: admission.body,
         });
-        Admitted::Admitted { id: MessageId::new(now, seq, self.salt), at: now, quota }
+        match (deferred_to, quota) {
+            (Some(_), Some(quota)) => Admitted::Deferred { id, at: now, due, quota },
+            (_, quota) => Admitted::Admitted { id, at: now, quota },
+        }
     }
 
     pub(super) fn settle(&mut self, settlement: Settlement, now: Timestamp, group: &mut Group) -> Settled {
@@ -220,12 +230,22 @@ impl Book {
         now: Timestamp,
         group: &mut Group,
     ) -> Quota {
-        let quota = Quota::new(limit, window_ms, now);
-        let before = self.quotas.insert(user.clone(), quota);
-        group.undo.push(Undo::Quota(user.clone(), before));
+        let seq = self.seq_last();
+        let (account, before) = self.quotas.put(user.clone(), limit, window_ms, now);
+        let account = account.clone();
+        let quota = account.quota;
+        group.undo.push(Undo::Quota(before));
         // Messages up to here were charged to the old window.
-        group.quotas.push(QuotaRow { user, quota, seq: self.seq_next - 1 });
+        group.quotas.push(QuotaRow { user, account, seq });
         quota
+    }
+
+    pub(super) fn delete_quota(&mut self, user: UserId, group: &mut Group) -> bool {
+        let Some(before) = self.quotas.delete(&user) else { return false };
+        group.undo.push(Undo::Quota(before));
+        group.quotas.retain(|row| row.user != user);
+        group.quotas_deleted.push(user);
+        true
     }
 
     /// Adds what is to be written beside the commands' own rows.
@@ -234,13 +254,9 @@ impl Book {
             let name = self.queues[id].clone();
             group.queues.push(QueueRow { id: queue_id(id), name });
         }
-        if self.dirty_quotas.len() >= DIRTY_QUOTAS_MAX || flush_quotas && !self.dirty_quotas.is_empty() {
-            let seq = self.seq_next - 1;
-            for user in &self.dirty_quotas {
-                if let Some(quota) = self.quotas.get(user) {
-                    group.quotas.push(QuotaRow { user: user.clone(), quota: *quota, seq });
-                }
-            }
+        if self.quotas.is_dirty_full() || flush_quotas && self.quotas.has_dirty() {
+            let seq = self.seq_last();
+            group.quotas.extend(self.quotas.dirty_rows(seq));
             group.quotas_flushed = Some(seq);
         }
     }
@@ -250,7 +266,7 @@ impl Book {
         self.totals = group.totals;
         self.queues_saved = self.queues.len();
         if group.quotas_flushed.is_some() {
-            self.dirty_quotas.clear();
+            self.quotas.flushed();
         }
         for message in group.messages {
             self.line.push(&Arrival {
@@ -283,13 +299,7 @@ impl Book {
     pub(super) fn revert(&mut self, group: Group) {
         for step in group.undo.into_iter().rev() {
             match step {
-                Undo::Quota(user, Some(quota)) => {
-                    self.quotas.insert(user, quota);
-                }
-                Undo::Quota(user, None) => {
-                    self.quotas.remove(&user);
-                    self.dirty_quotas.remove(&user);
-                }
+                Undo::Quota(before) => self.quotas.undo(before),
                 Undo::Key(key) => self.keys.undo(&key),
                 Undo::Settling(seq) => {
                     if let Some(lease) = self.leases.get_mut(&seq) {
@@ -364,16 +374,8 @@ impl Book {
         self.line.next_due(*self.queue_ids.get(queue)?)
     }
 
-    pub(super) fn quota(&self, user: &UserId) -> Option<Quota> {
-        self.quotas.get(user).copied()
-    }
-
     pub(super) fn queue_name(&self, id: u16) -> Option<&QueueName> {
         self.queues.get(usize::from(id))
-    }
-
-    pub(super) fn has_dirty_quotas(&self) -> bool {
-        !self.dirty_quotas.is_empty()
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -386,29 +388,6 @@ impl Book {
             pending: self.line.len(),
             leased: self.leases.len() as u64,
             depth: self.line.depth(),
-        }
-    }
-
-    fn charge(
-        &mut self,
-        user: UserId,
-        now: Timestamp,
-        group: &mut Group,
-    ) -> Result<(ChargeRow, Quota), Admitted> {
-        let Some(quota) = self.quotas.get_mut(&user) else { return Err(Admitted::UnknownUser) };
-        let before = *quota;
-        match quota.charge(now) {
-            Charge::Denied { retry_after_ms } => {
-                Err(Admitted::OverQuota { retry_after_ms, at: now, quota: *quota })
-            }
-            Charge::Passed => {
-                let after = *quota;
-                group.undo.push(Undo::Quota(user.clone(), Some(before)));
-                if !self.dirty_quotas.contains(&user) {
-                    self.dirty_quotas.insert(user.clone());
-                }
-                Ok((ChargeRow { user, count: after.count, since: after.since }, after))
-            }
         }
     }
 
@@ -437,19 +416,6 @@ impl Book {
         self.queues.push(row.name);
         self.queues_saved = self.queues.len();
         fits
-    }
-
-    pub(super) fn restore_quota(&mut self, user: UserId, quota: Quota) {
-        self.quotas.insert(user, quota);
-    }
-
-    /// A charge that the quota's own row does not contain yet.
-    pub(super) fn restore_charge(&mut self, charge: ChargeRow) {
-        if let Some(quota) = self.quotas.get_mut(&charge.user) {
-            quota.count = charge.count;
-            quota.since = charge.since;
-            self.dirty_quotas.insert(charge.user);
-        }
     }
 
     pub(super) fn restore_message(&mut self, arrival: &Arrival<'_>) {

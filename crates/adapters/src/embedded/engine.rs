@@ -33,6 +33,7 @@ pub(super) enum Change {
     Admit(Vec<Admission>),
     Settle(Vec<Settlement>),
     PutQuota { user: UserId, limit: u32, window_ms: u64 },
+    DeleteQuota(UserId),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub(super) enum Changed {
     Admitted(Vec<Admitted>),
     Settled(Vec<Settled>),
     Quota(Quota),
+    Deleted(bool),
 }
 
 /// A leased message with its text, if that is in memory.
@@ -108,6 +110,7 @@ impl Engine {
                 Change::PutQuota { user, limit, window_ms } => {
                     Changed::Quota(book.put_quota(user, limit, window_ms, now, &mut group))
                 }
+                Change::DeleteQuota(user) => Changed::Deleted(book.delete_quota(user, &mut group)),
             });
         }
         let flush = now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS;
@@ -148,7 +151,7 @@ impl Engine {
     }
 
     pub(super) fn quota(&self, user: &UserId) -> Option<Quota> {
-        self.book.quota(user)
+        self.book.quotas.get(user, self.clock.now())
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -165,7 +168,7 @@ impl Engine {
         }
         self.book.keys.expire(now);
         self.store.checkpoint_if_due().or_else(pass_if_full)?;
-        if self.book.has_dirty_quotas() && now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS {
+        if self.book.quotas.has_dirty() && now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS {
             let (group, _) = self.decide(Vec::new(), now);
             self.commit(group, now)?;
         }
@@ -179,7 +182,7 @@ impl Engine {
             let removable = Removable {
                 messages_before: now.minus_ms(self.retention_ms),
                 keys_before: now.minus_ms(self.idempotency_window_ms),
-                seq_max: if self.book.has_dirty_quotas() {
+                seq_max: if self.book.quotas.has_dirty() {
                     self.quotas_flushed.1
                 } else {
                     self.book.seq_last()
@@ -192,7 +195,7 @@ impl Engine {
 
     /// Up to which message the quotas' own rows contain all charges.
     fn quota_seq(&self) -> u64 {
-        if self.book.has_dirty_quotas() { self.quotas_flushed.1 } else { self.book.seq_last() }
+        if self.book.quotas.has_dirty() { self.quotas_flushed.1 } else { self.book.seq_last() }
     }
 
     /// When the sweep has something to do next, at the latest.

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use tidegate_domain::{LedgerError, MessageId, MessageRecord};
+use tidegate_domain::{LedgerError, MessageId, MessageRecord, UserId};
 use tokio::sync::Semaphore;
 
 use super::store::read::{self, StoredMessage};
@@ -47,6 +47,15 @@ impl Readers {
         let salt = self.salt;
         let found = self.read(move |db| read::record(db, id, salt)).await?;
         found.transpose().map_err(LedgerError::Corrupt)
+    }
+
+    /// Users with a quota, in order.
+    pub(super) async fn users(
+        self: &Arc<Self>,
+        after: Option<UserId>,
+        max: usize,
+    ) -> Result<Vec<UserId>, LedgerError> {
+        self.read(move |db| read::users(db, after.as_ref(), max)).await
     }
 
     /// No more look-ups; those under way finish.

@@ -1,8 +1,9 @@
 //! What one group writes: decided by the book, stored by the store, then applied to the book.
 
 use bytes::Bytes;
-use tidegate_domain::limits::Quota;
 use tidegate_domain::{Idempotency, Lane, QueueName, Recipient, Status, Timestamp, UserId};
+
+use super::quotas::Account;
 
 #[derive(Debug, Clone)]
 pub(super) struct MessageRow {
@@ -17,7 +18,8 @@ pub(super) struct MessageRow {
     pub(super) body: Bytes,
 }
 
-/// The quota as this message left it. It travels in the message's own row, so that a charge costs no page of
+/// The window as this message left it; one that begins after the message's admission is a later one that it was
+/// deferred to. It travels in the message's own row, so that a charge costs no page of
 /// its own; the quota's row follows later, with many charges at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChargeRow {
@@ -52,7 +54,7 @@ pub(super) struct AttemptRow {
 #[derive(Debug, Clone)]
 pub(super) struct QuotaRow {
     pub(super) user: UserId,
-    pub(super) quota: Quota,
+    pub(super) account: Account,
     pub(super) seq: u64,
 }
 
@@ -83,6 +85,7 @@ impl Totals {
             Status::Delivered => self.delivered += 1,
             Status::Dead => self.dead += 1,
             Status::Expired => self.expired += 1,
+            Status::Deleted => self.deleted += 1,
         }
     }
 }

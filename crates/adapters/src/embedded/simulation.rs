@@ -11,7 +11,8 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tidegate_domain::{
     Admission, Admitted, Claim, ClaimRequest, Clock, Due, Durability, Fingerprint, Idempotency,
-    IdempotencyKey, Lane, Ledger, MessageId, Outcome, QueueName, Recipient, Settled, Settlement, UserId,
+    IdempotencyKey, Lane, Ledger, MessageId, OnLimit, Outcome, QueueName, Recipient, Settled, Settlement,
+    UserId,
 };
 use tidegate_testkit::{ModelLedger, Setup, TestClock};
 
@@ -229,6 +230,9 @@ impl World {
                 let limit = 1 + u32::try_from(self.random.below(5)).unwrap();
                 let put = |user| Change::PutQuota { user, limit, window_ms: 3_000 };
                 let who = user(self.random.below(3));
+                if self.random.below(5) == 0 {
+                    return (Change::DeleteQuota(who.clone()), Change::DeleteQuota(who));
+                }
                 (put(who.clone()), put(who))
             }
             1..4 if !self.leases.is_empty() => {
@@ -272,6 +276,7 @@ impl World {
             },
             body,
             charge: (random.below(2) == 0).then(|| user(random.below(3))),
+            on_limit: if random.below(2) == 0 { OnLimit::Defer { horizon_ms: 9_000 } } else { OnLimit::Deny },
             idempotency,
         }
     }
@@ -282,6 +287,9 @@ impl World {
                 match change {
                     Change::Admit(batch) => Changed::Admitted(self.model.admit(batch).await.unwrap()),
                     Change::Settle(batch) => Changed::Settled(self.model.settle(batch).await.unwrap()),
+                    Change::DeleteQuota(user) => {
+                        Changed::Deleted(self.model.delete_quota(user).await.unwrap())
+                    }
                     Change::PutQuota { user, limit, window_ms } => {
                         Changed::Quota(self.model.put_quota(user, limit, window_ms).await.unwrap())
                     }
@@ -321,6 +329,7 @@ fn without_ids(changed: Vec<Changed>) -> Vec<Vec<String>> {
         Changed::Admitted(admitted) => admitted.iter().map(admission_text).collect(),
         Changed::Settled(settled) => settled.iter().map(|settled: &Settled| format!("{settled:?}")).collect(),
         Changed::Quota(quota) => vec![format!("{quota:?}")],
+        Changed::Deleted(deleted) => vec![format!("{deleted}")],
     };
     changed.into_iter().map(text).collect()
 }
@@ -328,6 +337,7 @@ fn without_ids(changed: Vec<Changed>) -> Vec<Vec<String>> {
 fn admission_text(admitted: &Admitted) -> String {
     match admitted {
         Admitted::Admitted { at, quota, .. } => format!("admitted {at:?} {quota:?}"),
+        Admitted::Deferred { at, due, quota, .. } => format!("deferred {at:?} {due:?} {quota:?}"),
         Admitted::Duplicate { at, .. } => format!("duplicate {at:?}"),
         Admitted::KeyConflict { .. } => "conflict".into(),
         refused => format!("{refused:?}"),

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, params};
-use tidegate_domain::Durability;
+use tidegate_domain::limits::Deferrals;
+use tidegate_domain::{Durability, Timestamp};
 
 use super::book::Group;
 use super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, Totals};
@@ -139,6 +140,9 @@ impl Store {
             self.write_messages(&group.messages)?;
             self.write_outcomes(&group.outcomes)?;
             self.write_attempts(&group.attempts)?;
+            for user in &group.quotas_deleted {
+                db.prepare_cached("DELETE FROM quota WHERE user = ?1")?.execute([user.as_str()])?;
+            }
             self.write_quotas(&group.quotas)?;
             if let Some(seq) = group.quotas_flushed {
                 set_meta(db, "quota_seq", as_i64(seq))?;
@@ -231,16 +235,18 @@ impl Store {
             return Ok(());
         }
         let mut upsert = self.connection.prepare_cached(
-            "INSERT OR REPLACE INTO quota (user, max, window_ms, count, since, seq, checksum)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT OR REPLACE INTO quota (user, max, window_ms, count, since, deferred, seq, checksum)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
         for row in quotas {
+            let quota = row.account.quota;
             upsert.execute(params![
                 row.user.as_str(),
-                row.quota.limit,
-                as_i64(row.quota.window_ms),
-                row.quota.count,
-                row.quota.since.millis(),
+                quota.limit,
+                as_i64(quota.window_ms),
+                quota.count,
+                quota.since.millis(),
+                deferred_text(&row.account.deferrals),
                 as_i64(row.seq),
                 checksum::of_quota(row),
             ])?;
@@ -316,6 +322,20 @@ impl Store {
     fn error(&self, error: rusqlite::Error) -> StoreError {
         StoreError::of(&self.path, error)
     }
+}
+
+fn deferred_text(deferrals: &Deferrals) -> String {
+    let windows = deferrals.windows().map(|(begins, count)| format!("{}:{count}", begins.millis()));
+    windows.collect::<Vec<_>>().join(" ")
+}
+
+fn deferred_of(text: &str) -> Option<Deferrals> {
+    let mut deferrals = Deferrals::default();
+    for window in text.split_ascii_whitespace() {
+        let (begins, count) = window.split_once(':')?;
+        deferrals.restore(Timestamp::from_millis(begins.parse().ok()?), count.parse().ok()?, false);
+    }
+    Some(deferrals)
 }
 
 fn set_meta(db: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {

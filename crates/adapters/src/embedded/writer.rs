@@ -18,7 +18,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 pub(super) enum Command {
     Change(Change, Reply<Changed>),
     Claim(ClaimRequest, Reply<Vec<ClaimedRow>>),
-    Quota(UserId, Reply<Option<Quota>>),
+    Quotas(Vec<UserId>, Reply<Vec<(UserId, Quota)>>),
     Counts(Reply<Counts>),
     Sweep(Reply<()>),
     Close,
@@ -137,8 +137,9 @@ impl Writer {
                     self.waiters.push(waiter);
                 }
             }
-            Command::Quota(user, reply) => {
-                let _ = reply.send(Ok(self.engine.quota(&user)));
+            Command::Quotas(users, reply) => {
+                let with_quota = |user: UserId| self.engine.quota(&user).map(|quota| (user, quota));
+                let _ = reply.send(Ok(users.into_iter().filter_map(with_quota).collect()));
             }
             Command::Counts(reply) => {
                 let _ = reply.send(Ok(self.engine.counts()));
@@ -252,7 +253,7 @@ impl Gathered {
                 self.size += match &change {
                     Change::Admit(batch) => batch.len().max(1),
                     Change::Settle(batch) => batch.len().max(1),
-                    Change::PutQuota { .. } => 1,
+                    Change::PutQuota { .. } | Change::DeleteQuota(_) => 1,
                 };
                 self.changes.push(change);
                 self.change_replies.push(reply);

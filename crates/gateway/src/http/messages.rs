@@ -112,6 +112,7 @@ fn status(status: Status) -> &'static str {
         Status::Delivered => "delivered",
         Status::Dead => "dead",
         Status::Expired => "expired",
+        Status::Deleted => "deleted",
     }
 }
 

@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::json;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    Admission, Admitted, Due, Fingerprint, Idempotency, IdempotencyKey, Lane, MessageId, Timestamp, UserId,
+    Admission, Admitted, Due, Fingerprint, Idempotency, IdempotencyKey, Lane, MessageId, OnLimit, Timestamp,
+    UserId,
 };
 use tidegate_edge::{ApiError, Principal, read_json};
 
@@ -119,6 +120,7 @@ impl Order {
             due: Due::Now,
             body: Bytes::copy_from_slice(self.message.as_bytes()),
             charge: Some(self.user.clone()),
+            on_limit: OnLimit::Deny,
             idempotency: key.map(|key| Idempotency { key, fingerprint: Fingerprint::of(&parts) }),
         }
     }
@@ -130,6 +132,9 @@ impl Order {
     ) -> Result<(&'static str, Response), ApiError> {
         match admitted {
             Admitted::Admitted { id, at, quota } => Ok(("accepted", self.accepted(gateway, id, at, quota)?)),
+            Admitted::Deferred { id, at, quota, .. } => {
+                Ok(("deferred", self.accepted(gateway, id, at, Some(quota))?))
+            }
             Admitted::Duplicate { id, .. } => {
                 // The charge was the first request's; what is left now is a courtesy, not worth failing for.
                 let quota = gateway.ledger.quota(self.user.clone()).await.ok().flatten();

@@ -81,6 +81,7 @@ impl Bench {
             due: Due::Now,
             body: Bytes::copy_from_slice(text.as_bytes()),
             charge: None,
+            on_limit: OnLimit::Deny,
             idempotency: None,
         };
         match self.ledger.admit(vec![admission]).await.unwrap()[0] {

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use tidegate_domain::{
     Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Due, Fingerprint, Idempotency, IdempotencyKey,
-    Lane, MessageId, MessageRecord, Outcome, QueueName, Recipient, Settled, Settlement, UserId,
+    Lane, MessageId, MessageRecord, OnLimit, Outcome, QueueName, Recipient, Settled, Settlement, UserId,
 };
 
 use crate::Harness;
@@ -22,6 +22,7 @@ pub fn sms(body: &str) -> Draft {
         due: Due::Now,
         body: Bytes::copy_from_slice(body.as_bytes()),
         charge: None,
+        on_limit: OnLimit::Deny,
         idempotency: None,
     })
 }

@@ -19,6 +19,12 @@ pub enum Op {
         limit: u32,
         window_ms: u64,
     },
+    DeleteQuota {
+        user: u8,
+    },
+    ListQuotas {
+        max: usize,
+    },
     /// Leases are void, everything answered stays.
     Reopen,
     Sweep,
@@ -34,6 +40,8 @@ pub struct Admit {
     pub user: Option<u8>,
     pub key: Option<u8>,
     pub body: u8,
+    /// Deferred when the quota is used up, up to this horizon.
+    pub defer_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -55,6 +63,10 @@ pub fn ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
         4 => advance_ms().prop_map(Op::AdvanceMs),
         2 => (0..3u8, 1..6u32, select(vec![1, 100, 60_000]))
             .prop_map(|(user, limit, window_ms)| Op::PutQuota { user, limit, window_ms }),
+        1 => prop_oneof![
+            (0..3u8).prop_map(|user| Op::DeleteQuota { user }),
+            (0..4usize).prop_map(|max| Op::ListQuotas { max }),
+        ],
         1 => Just(Op::Reopen),
         1 => Just(Op::Sweep),
     ];
@@ -66,8 +78,9 @@ fn admit() -> impl Strategy<Value = Admit> {
     let recipient = proptest::option::weighted(0.7, 0..4u8);
     let user = proptest::option::weighted(0.4, 0..3u8);
     let key = proptest::option::weighted(0.3, 0..5u8);
-    (0..2u8, recipient, select(Lane::ALL.to_vec()), due_in_ms, user, key, 0..3u8).prop_map(
-        |(queue, recipient, lane, due_in_ms, user, key, body)| Admit {
+    let defer_ms = proptest::option::weighted(0.3, select(vec![0, 100, 1_000, 300_000]));
+    (0..2u8, recipient, select(Lane::ALL.to_vec()), due_in_ms, user, key, 0..3u8, defer_ms).prop_map(
+        |(queue, recipient, lane, due_in_ms, user, key, body, defer_ms)| Admit {
             queue,
             recipient,
             lane,
@@ -75,6 +88,7 @@ fn admit() -> impl Strategy<Value = Admit> {
             user,
             key,
             body,
+            defer_ms,
         },
     )
 }

@@ -1,7 +1,7 @@
 use anyhow::{Context, ensure};
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    Admitted, Claim, ClaimRequest, Clock, Due, Ledger, MessageId, Settlement, Status, Timestamp,
+    Admitted, Claim, ClaimRequest, Clock, Due, Ledger, MessageId, OnLimit, Settlement, Status, Timestamp,
 };
 
 use super::op::{Admit, Op, Settle};
@@ -23,6 +23,7 @@ pub struct Pair<'a> {
 #[derive(Debug, PartialEq)]
 enum Answer {
     Admitted { place: usize, at: Timestamp, quota: Option<Quota> },
+    Deferred { place: usize, at: Timestamp, due: Timestamp, quota: Quota },
     Duplicate { place: usize, at: Timestamp },
     KeyConflict { place: usize },
     Refused(Admitted),
@@ -43,6 +44,15 @@ impl<'a> Pair<'a> {
                 let user = crate::conformance::user(&format!("user{user}"));
                 let ours = self.subject.ledger().put_quota(user.clone(), *limit, *window_ms).await?;
                 agree(&ours, &self.model.put_quota(user, *limit, *window_ms).await?)?;
+            }
+            Op::DeleteQuota { user } => {
+                let user = crate::conformance::user(&format!("user{user}"));
+                let ours = self.subject.ledger().delete_quota(user.clone()).await?;
+                agree(&ours, &self.model.delete_quota(user).await?)?;
+            }
+            Op::ListQuotas { max } => {
+                let ours = self.subject.ledger().quotas(None, *max).await?;
+                agree(&ours, &self.model.quotas(None, *max).await?)?;
             }
             Op::Reopen => {
                 self.subject.reopen().await?;
@@ -91,10 +101,8 @@ impl<'a> Pair<'a> {
         let theirs = self.model.admit(admissions).await?;
         ensure!(ours.len() == theirs.len(), "{} answers instead of {}", ours.len(), theirs.len());
         for (ours, theirs) in ours.into_iter().zip(theirs) {
-            if let (Admitted::Admitted { id: ours, .. }, Admitted::Admitted { id: theirs, .. }) =
-                (&ours, &theirs)
-            {
-                self.ids.push((*ours, *theirs));
+            if let (Some(ours), Some(theirs)) = (new_id(&ours), new_id(&theirs)) {
+                self.ids.push((ours, theirs));
             }
             let ours = answer(ours, |id| self.ids.iter().position(|(known, _)| *known == id))?;
             agree(&ours, &answer(theirs, |id| self.ids.iter().position(|(_, known)| *known == id))?)?;
@@ -148,6 +156,13 @@ impl<'a> Pair<'a> {
     }
 }
 
+fn new_id(admitted: &Admitted) -> Option<MessageId> {
+    match admitted {
+        Admitted::Admitted { id, .. } | Admitted::Deferred { id, .. } => Some(*id),
+        _ => None,
+    }
+}
+
 fn draft(admit: &Admit, now: Timestamp) -> Draft {
     let mut draft = sms(&format!("body{}", admit.body)).on(&format!("queue{}", admit.queue)).lane(admit.lane);
     if let Some(recipient) = admit.recipient {
@@ -162,6 +177,9 @@ fn draft(admit: &Admit, now: Timestamp) -> Draft {
     if let Some(key) = admit.key {
         draft = draft.key(&format!("key{key}"));
     }
+    if let Some(horizon_ms) = admit.defer_ms {
+        draft.0.on_limit = OnLimit::Defer { horizon_ms };
+    }
     draft
 }
 
@@ -169,6 +187,7 @@ fn answer(admitted: Admitted, place_of: impl Fn(MessageId) -> Option<usize>) -> 
     let place = |id| place_of(id).with_context(|| format!("unknown id {id}"));
     Ok(match admitted {
         Admitted::Admitted { id, at, quota } => Answer::Admitted { place: place(id)?, at, quota },
+        Admitted::Deferred { id, at, due, quota } => Answer::Deferred { place: place(id)?, at, due, quota },
         Admitted::Duplicate { id, at } => Answer::Duplicate { place: place(id)?, at },
         Admitted::KeyConflict { id } => Answer::KeyConflict { place: place(id)? },
         refused => Answer::Refused(refused),

@@ -1,9 +1,10 @@
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
     Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Idempotency, Lane,
-    MessageId, MessageRecord, Outcome, QueueName, Settled, Settlement, Status, Timestamp, UserId,
+    MessageId, MessageRecord, OnLimit, Outcome, QueueName, Settled, Settlement, Status, Timestamp, UserId,
 };
 
+use super::quotas::Account;
 use super::row::{Lease, Row};
 use super::turn::Turn;
 use crate::Setup;
@@ -13,7 +14,7 @@ pub struct Rules {
     /// In admission order: a row's place is its sequence number less one.
     rows: Vec<Row>,
     keys: Vec<UsedKey>,
-    quotas: Vec<(UserId, Quota)>,
+    accounts: Vec<Account>,
     turns: Vec<Turn>,
     last_token: u64,
 }
@@ -57,14 +58,22 @@ impl Rules {
         if self.rows.iter().filter(|row| row.is_pending()).count() >= setup.pending_max {
             return Admitted::Full;
         }
+        let mut deferred_to = None;
         let quota = match &admission.charge {
             None => None,
-            Some(user) => match self.quota(user) {
+            Some(user) => match self.accounts.iter_mut().find(|account| account.user == *user) {
                 None => return Admitted::UnknownUser,
-                Some(quota) => match charge(quota, now) {
-                    Ok(()) => Some(*quota),
-                    Err(retry_after_ms) => {
-                        return Admitted::OverQuota { retry_after_ms, at: now, quota: *quota };
+                Some(account) => match (account.charge(now), admission.on_limit) {
+                    (Ok(()), _) => Some(account.quota),
+                    (Err(retry_after_ms), OnLimit::Deny) => {
+                        return Admitted::OverQuota { retry_after_ms, at: now, quota: account.quota };
+                    }
+                    (Err(retry_after_ms), OnLimit::Defer { horizon_ms }) => {
+                        deferred_to = account.defer(now, horizon_ms);
+                        if deferred_to.is_none() {
+                            return Admitted::OverQuota { retry_after_ms, at: now, quota: account.quota };
+                        }
+                        Some(account.quota)
                     }
                 },
             },
@@ -73,7 +82,15 @@ impl Rules {
         if let Some(idempotency) = admission.idempotency {
             self.keys.push(UsedKey { idempotency, id, at: now });
         }
-        self.rows.push(Row::new(id, admission, now));
+        let mut row = Row::new(id, admission, now);
+        if let (Some(due), Some(quota)) = (deferred_to, quota) {
+            // The later of what the caller asked for and what the quota allows.
+            let due = due.max(row.record.due_at);
+            row.record.due_at = due;
+            self.rows.push(row);
+            return Admitted::Deferred { id, at: now, due, quota };
+        }
+        self.rows.push(row);
         Admitted::Admitted { id, at: now, quota }
     }
 
@@ -144,14 +161,32 @@ impl Rules {
         Settled::Done
     }
 
-    pub fn put_quota(&mut self, user: UserId, quota: Quota) -> Quota {
-        self.quotas.retain(|(other, _)| *other != user);
-        self.quotas.push((user, quota));
-        quota
+    pub fn put_quota(&mut self, user: UserId, limit: u32, window_ms: u64, now: Timestamp) -> Quota {
+        match self.accounts.iter_mut().find(|account| account.user == user) {
+            Some(account) => account.reconfigure(limit, window_ms, now),
+            None => self.accounts.push(Account::new(user.clone(), limit, window_ms, now)),
+        }
+        self.quota(&user, now).expect("just put")
     }
 
-    pub fn quota(&mut self, user: &UserId) -> Option<&mut Quota> {
-        self.quotas.iter_mut().find(|(other, _)| other == user).map(|(_, quota)| quota)
+    pub fn quota(&mut self, user: &UserId, now: Timestamp) -> Option<Quota> {
+        let account = self.accounts.iter_mut().find(|account| account.user == *user)?;
+        account.catch_up(now);
+        Some(account.quota)
+    }
+
+    pub fn delete_quota(&mut self, user: &UserId) -> bool {
+        let before = self.accounts.len();
+        self.accounts.retain(|account| account.user != *user);
+        self.accounts.len() < before
+    }
+
+    pub fn quotas(&mut self, after: Option<&UserId>, max: usize, now: Timestamp) -> Vec<(UserId, Quota)> {
+        self.accounts.iter_mut().for_each(|account| account.catch_up(now));
+        let mut all: Vec<_> =
+            self.accounts.iter().map(|account| (account.user.clone(), account.quota)).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.into_iter().filter(|(user, _)| after.is_none_or(|after| user > after)).take(max).collect()
     }
 
     pub fn message(&self, id: MessageId) -> Option<MessageRecord> {
@@ -211,20 +246,4 @@ impl Rules {
         }
         self.turns.iter_mut().find(|turn| turn.queue == *queue).expect("just made")
     }
-}
-
-/// Counts one message or says how long until the window ends. A window that begins in the future (the clock
-/// was set back) begins now and keeps its count.
-fn charge(quota: &mut Quota, now: Timestamp) -> Result<(), u64> {
-    quota.since = quota.since.min(now);
-    let end = quota.since.plus_ms(quota.window_ms);
-    if now >= end {
-        quota.since = now;
-        quota.count = 0;
-    }
-    if quota.count >= quota.limit {
-        return Err(end.since_ms(now));
-    }
-    quota.count += 1;
-    Ok(())
 }

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use tidegate_adapters::SystemClock;
 use tidegate_adapters::embedded::{Embedded, Options};
 use tidegate_domain::{
-    Admission, Admitted, ClaimRequest, Due, Lane, Ledger, Outcome, QueueName, Recipient, Settled, Settlement,
+    Admission, Admitted, ClaimRequest, Due, Lane, Ledger, OnLimit, Outcome, QueueName, Recipient, Settled,
+    Settlement,
 };
 use tokio::runtime::Runtime;
 
@@ -35,7 +36,10 @@ pub fn cycle(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
     println!(
         "cycle, batches of {BATCH}, {BODY_BYTES}-byte bodies: ledger {ours:.0}/s, bare log {log:.0}/s, table {table:.0}/s"
     );
-    Ok(vec![Figure::ratio("cycle_vs_bare_log", ours / log, 0.4), Figure::ratio("cycle_vs_table", ours / table, 2.0)])
+    Ok(vec![
+        Figure::ratio("cycle_vs_bare_log", ours / log, 0.4),
+        Figure::ratio("cycle_vs_table", ours / table, 2.0),
+    ])
 }
 
 /// The cycle with many messages waiting, a restart, and what a waiting message costs in memory.
@@ -128,7 +132,10 @@ impl Bench {
         let claims = self.ledger.claim(request).await?;
         anyhow::ensure!(claims.len() == BATCH, "claimed {} instead of {BATCH}", claims.len());
         let settle = |claim: tidegate_domain::Claim| {
-            anyhow::ensure!(claim.body.is_some_and(|stored| stored == *body), "another body than was admitted");
+            anyhow::ensure!(
+                claim.body.is_some_and(|stored| stored == *body),
+                "another body than was admitted"
+            );
             let (id, token) = (claim.id, claim.token);
             Ok(Settlement { id, token, outcome: Outcome::Delivered, latency_ms: 1 })
         };
@@ -148,6 +155,7 @@ impl Bench {
                 due: Due::Now,
                 body: body.clone(),
                 charge: None,
+                on_limit: OnLimit::Deny,
                 idempotency: None,
             })
         };

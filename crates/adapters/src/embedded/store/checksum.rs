@@ -52,8 +52,13 @@ pub(in crate::embedded) fn of_attempt(attempt: &AttemptRow) -> i64 {
 pub(in crate::embedded) fn of_quota(row: &QuotaRow) -> i64 {
     let mut sum = Sum::new();
     sum.text(Some(row.user.as_str())).number(row.seq.cast_signed());
-    sum.number(i64::from(row.quota.limit)).number(row.quota.window_ms.cast_signed());
-    i64::from(sum.number(i64::from(row.quota.count)).number(row.quota.since.millis()).finish())
+    let quota = &row.account.quota;
+    sum.number(i64::from(quota.limit)).number(quota.window_ms.cast_signed());
+    sum.number(i64::from(quota.count)).number(quota.since.millis());
+    for (begins, count) in row.account.deferrals.windows() {
+        sum.number(begins.millis()).number(i64::from(count));
+    }
+    i64::from(sum.finish())
 }
 
 struct Sum(Hasher);

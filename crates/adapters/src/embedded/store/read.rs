@@ -108,7 +108,9 @@ pub(in crate::embedded) fn record(
     let (failed, outcome) = (attempts(db, seq)?, outcome(db, seq)?);
     let due_at = failed.last().map_or(message.due, |attempt| attempt.due);
     let mut attempts: Vec<_> = failed.into_iter().map(AttemptRecord::from).collect();
-    attempts.extend(outcome.as_ref().map(AttemptRecord::from));
+    // A message that was deleted ended without an attempt.
+    let tried = outcome.as_ref().filter(|outcome| outcome.status != Status::Deleted);
+    attempts.extend(tried.map(AttemptRecord::from));
     Ok(Some(Ok(MessageRecord {
         id,
         queue,
@@ -123,6 +125,19 @@ pub(in crate::embedded) fn record(
         attempts,
         body: message.body,
     })))
+}
+
+pub(in crate::embedded) fn users(
+    db: &Connection,
+    after: Option<&UserId>,
+    max: usize,
+) -> rusqlite::Result<Vec<UserId>> {
+    let mut select = db.prepare_cached("SELECT user FROM quota WHERE user > ?1 ORDER BY user LIMIT ?2")?;
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    let after = after.map_or("", |user| user.as_str());
+    let user =
+        |row: &Row<'_>| UserId::new(row.get_ref(0)?.as_str()?).map_err(|_| nonsense(0, "not a user id"));
+    select.query_map(rusqlite::params![after, max], user)?.collect()
 }
 
 fn attempts(db: &Connection, seq: u64) -> rusqlite::Result<Vec<AttemptRow>> {
@@ -181,7 +196,7 @@ impl From<&OutcomeRow> for AttemptRecord {
         let result = match row.status {
             Status::Delivered => AttemptResult::Delivered,
             Status::Expired => AttemptResult::Expired,
-            Status::Dead | Status::Pending => AttemptResult::Failed,
+            Status::Dead | Status::Pending | Status::Deleted => AttemptResult::Failed,
         };
         Self {
             number: row.attempt,

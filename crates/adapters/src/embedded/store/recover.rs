@@ -6,9 +6,10 @@ use tidegate_domain::{Fingerprint, Idempotency, IdempotencyKey, QueueName, Times
 
 use super::super::book::{Book, BookLimits};
 use super::super::line::Arrival;
+use super::super::quotas::Account;
 use super::super::rows::{QueueRow, QuotaRow, Totals};
 use super::read::HEAD;
-use super::{Store, StoreError, as_i64, checksum, get_meta, read, set_meta};
+use super::{Store, StoreError, as_i64, checksum, deferred_of, get_meta, read, set_meta};
 
 /// The book as it stood after the last commit. Leases are void.
 #[derive(Debug)]
@@ -29,7 +30,10 @@ impl Store {
         let contained = self.recover_quotas(&mut book)?;
         self.recover_keys(&mut book, now.minus_ms(limits.idempotency_window_ms))?;
         self.recover_messages(&mut book, &contained)?;
-        let pending = self.recover_totals(&mut book)?;
+        // A group that was given up may have used numbers that only a quota's row remembers. Used again, they would
+        // look like charges that the row contains.
+        let seq_known = contained.values().copied().max().unwrap_or(0).max(self.quota_seq()?);
+        let pending = self.recover_totals(&mut book, seq_known)?;
         Ok(Recovered { book, pending })
     }
 
@@ -45,18 +49,22 @@ impl Store {
     /// Returns up to which message each quota's own row contains its charges.
     fn recover_quotas(&self, book: &mut Book) -> Result<HashMap<UserId, u64>, StoreError> {
         let mut contained: HashMap<UserId, u64> = HashMap::new();
-        let sound =
-            self.each("SELECT user, max, window_ms, count, since, seq, checksum FROM quota", [], |row| {
+        let sound = self.each(
+            "SELECT user, max, window_ms, count, since, seq, checksum, deferred FROM quota",
+            [],
+            |row| {
                 let user: String = row.get(0)?;
                 let Ok(user) = UserId::new(&user) else { return Ok(false) };
                 let since = Timestamp::from_millis(row.get(4)?);
                 let quota = Quota { limit: row.get(1)?, window_ms: row.get(2)?, count: row.get(3)?, since };
-                let stored = QuotaRow { user, quota, seq: row.get(5)? };
+                let Some(deferrals) = deferred_of(row.get_ref(7)?.as_str()?) else { return Ok(false) };
+                let stored = QuotaRow { user, account: Account { quota, deferrals }, seq: row.get(5)? };
                 let sound = checksum::of_quota(&stored) == row.get::<_, i64>(6)?;
-                book.restore_quota(stored.user.clone(), quota);
+                book.quotas.restore(stored.user.clone(), stored.account);
                 contained.insert(stored.user, stored.seq);
                 Ok(sound)
-            })?;
+            },
+        )?;
         self.require(sound, "a quota does not match its checksum")?;
         Ok(contained)
     }
@@ -112,17 +120,17 @@ impl Store {
                 && seq > quota_seq
                 && contained.get(&charge.user).is_some_and(|&contained| seq > contained)
             {
-                book.restore_charge(charge);
+                book.quotas.restore_charge(charge, message.at);
             }
             Ok(sound)
         })?;
         self.require(sound, "a message does not match its checksum")
     }
 
-    fn recover_totals(&self, book: &mut Book) -> Result<u64, StoreError> {
+    fn recover_totals(&self, book: &mut Book, seq_known: u64) -> Result<u64, StoreError> {
         let sql = "SELECT admitted, delivered, dead, expired, deleted,
                    max(coalesce((SELECT max(seq) FROM message), 0), ?1) FROM totals";
-        let seq_mark = self.mark("seq_last")?;
+        let seq_mark = as_i64(self.mark("seq_last")?.max(seq_known));
         let (totals, seq_last) = self
             .connection
             .query_row(sql, [seq_mark], |row| {

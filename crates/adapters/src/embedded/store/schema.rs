@@ -27,7 +27,7 @@ const TABLES: &str = "
     -- The end of a message. No row: pending.
     CREATE TABLE outcome (
         seq INTEGER PRIMARY KEY,
-        status INTEGER NOT NULL,     -- 1 delivered, 2 dead, 3 expired
+        status INTEGER NOT NULL,     -- 1 delivered, 2 dead, 3 expired, 4 deleted
         at INTEGER NOT NULL,
         attempt INTEGER NOT NULL,
         latency_ms INTEGER NOT NULL,
@@ -55,6 +55,7 @@ const TABLES: &str = "
         window_ms INTEGER NOT NULL,
         count INTEGER NOT NULL,
         since INTEGER NOT NULL,
+        deferred TEXT NOT NULL,      -- later windows with deferred messages: begin:count begin:count …
         seq INTEGER NOT NULL,
         checksum INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
@@ -121,9 +122,12 @@ pub(super) fn status_code(status: Status) -> i64 {
         Status::Delivered => 1,
         Status::Dead => 2,
         Status::Expired => 3,
+        Status::Deleted => 4,
     }
 }
 
 pub(super) fn status_of(code: i64) -> Option<Status> {
-    [Status::Delivered, Status::Dead, Status::Expired].into_iter().find(|status| status_code(*status) == code)
+    [Status::Delivered, Status::Dead, Status::Expired, Status::Deleted]
+        .into_iter()
+        .find(|status| status_code(*status) == code)
 }

@@ -1,0 +1,144 @@
+use hashbrown::{HashMap, HashSet};
+use tidegate_domain::limits::{Charge, Deferrals, Quota};
+use tidegate_domain::{Admitted, OnLimit, Timestamp, UserId};
+
+use super::rows::{ChargeRow, QuotaRow};
+
+/// Charged quotas that may wait for their own row; the messages' rows hold them meanwhile.
+const DIRTY_MAX: usize = 4_096;
+
+/// Every user's quota, with the later windows that deferred messages have taken room in.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    accounts: HashMap<UserId, Account>,
+    dirty: HashSet<UserId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) quota: Quota,
+    pub(super) deferrals: Deferrals,
+}
+
+/// How a user's account was before a change.
+#[derive(Debug)]
+pub(super) struct Before(UserId, Option<Account>);
+
+/// A charge that passed.
+#[derive(Debug)]
+pub(super) struct Charged {
+    pub(super) row: ChargeRow,
+    pub(super) quota: Quota,
+    /// When the later window begins that was charged, if it was not the current one.
+    pub(super) deferred_to: Option<Timestamp>,
+}
+
+impl Quotas {
+    /// Counts one message against its user's quota, or says why not.
+    pub(super) fn charge(
+        &mut self,
+        user: UserId,
+        on_limit: OnLimit,
+        now: Timestamp,
+    ) -> Result<(Charged, Before), Admitted> {
+        let Some(account) = self.accounts.get_mut(&user) else { return Err(Admitted::UnknownUser) };
+        let before = account.clone();
+        let (row, deferred_to) = match (account.quota.charge(&mut account.deferrals, now), on_limit) {
+            (Charge::Passed, _) => ((account.quota.count, account.quota.since), None),
+            (Charge::Denied { retry_after_ms }, on_limit) => {
+                let quota = account.quota;
+                let denied = Admitted::OverQuota { retry_after_ms, at: now, quota };
+                let OnLimit::Defer { horizon_ms } = on_limit else { return Err(denied) };
+                match quota.defer(&mut account.deferrals, now, horizon_ms) {
+                    None => return Err(denied),
+                    Some((begins, count)) => ((count, begins), Some(begins)),
+                }
+            }
+        };
+        let quota = account.quota;
+        let row = ChargeRow { user: user.clone(), count: row.0, since: row.1 };
+        if !self.dirty.contains(&user) {
+            self.dirty.insert(user.clone());
+        }
+        Ok((Charged { row, quota, deferred_to }, Before(user, Some(before))))
+    }
+
+    pub(super) fn put(
+        &mut self,
+        user: UserId,
+        limit: u32,
+        window_ms: u64,
+        now: Timestamp,
+    ) -> (&Account, Before) {
+        let before = self.accounts.get(&user).cloned();
+        let mut deferrals =
+            before.as_ref().map_or_else(Deferrals::default, |account| account.deferrals.clone());
+        let quota = Quota::reconfigure(limit, window_ms, now, &mut deferrals);
+        let undo = Before(user.clone(), before);
+        let account = self.accounts.entry(user).insert(Account { quota, deferrals }).into_mut();
+        (account, undo)
+    }
+
+    pub(super) fn delete(&mut self, user: &UserId) -> Option<Before> {
+        let before = self.accounts.remove(user)?;
+        self.dirty.remove(user);
+        Some(Before(user.clone(), Some(before)))
+    }
+
+    pub(super) fn undo(&mut self, Before(user, account): Before) {
+        match account {
+            Some(account) => {
+                // Its row may have to be written again.
+                self.dirty.insert(user.clone());
+                self.accounts.insert(user, account);
+            }
+            None => {
+                self.accounts.remove(&user);
+                self.dirty.remove(&user);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, user: &UserId, now: Timestamp) -> Option<Quota> {
+        self.accounts.get(user).map(|account| account.quota.seen_at(&account.deferrals, now))
+    }
+
+    pub(super) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    pub(super) fn is_dirty_full(&self) -> bool {
+        self.dirty.len() >= DIRTY_MAX
+    }
+
+    /// The rows of all quotas that changed since they were written last; `seq` is the last message.
+    pub(super) fn dirty_rows(&self, seq: u64) -> impl Iterator<Item = QuotaRow> {
+        let row = move |user: &UserId| {
+            let account = self.accounts.get(user)?.clone();
+            Some(QuotaRow { user: user.clone(), account, seq })
+        };
+        self.dirty.iter().filter_map(row)
+    }
+
+    pub(super) fn flushed(&mut self) {
+        self.dirty.clear();
+    }
+
+    pub(super) fn restore(&mut self, user: UserId, account: Account) {
+        self.accounts.insert(user, account);
+    }
+
+    /// A charge that the quota's own row does not contain yet, of a message admitted at `at`.
+    pub(super) fn restore_charge(&mut self, charge: ChargeRow, at: Timestamp) {
+        let Some(account) = self.accounts.get_mut(&charge.user) else { return };
+        if charge.since > at {
+            account.deferrals.restore(charge.since, charge.count, false);
+        } else {
+            account.quota.count = charge.count;
+            account.quota.since = charge.since;
+            // What began by then, or was counted into the window when that opened, is part of the count.
+            account.deferrals.take_before(charge.since.plus_ms(account.quota.window_ms));
+        }
+        self.dirty.insert(charge.user);
+    }
+}

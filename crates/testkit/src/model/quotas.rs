@@ -1,0 +1,84 @@
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{Timestamp, UserId};
+
+/// Later windows that deferred messages may reach into.
+const WINDOWS_MAX: u64 = 1_000;
+
+/// A user's window, and when each deferred message goes out. A deferred message is a charge that happens when
+/// it is due: that is the whole rule.
+#[derive(Debug)]
+pub struct Account {
+    pub user: UserId,
+    pub quota: Quota,
+    deferred: Vec<Timestamp>,
+}
+
+impl Account {
+    pub fn new(user: UserId, limit: u32, window_ms: u64, now: Timestamp) -> Self {
+        Self { user, quota: Quota { limit, window_ms, count: 0, since: now }, deferred: Vec::new() }
+    }
+
+    /// A fresh window; what was deferred falls into it or into later ones.
+    pub fn reconfigure(&mut self, limit: u32, window_ms: u64, now: Timestamp) {
+        let deferred = std::mem::take(&mut self.deferred);
+        *self = Self::new(self.user.clone(), limit, window_ms, now);
+        for due in deferred.into_iter().filter(|due| *due > now) {
+            match due.since_ms(now) / window_ms {
+                0 => self.quota.count += 1,
+                windows => self.deferred.push(now.plus_ms(windows * window_ms)),
+            }
+        }
+    }
+
+    /// Counts one message or says how long until the window ends. A window that begins in the future (the
+    /// clock was set back) begins now and keeps its count.
+    pub fn charge(&mut self, now: Timestamp) -> Result<(), u64> {
+        self.quota.since = self.quota.since.min(now);
+        self.catch_up(now);
+        let end = self.end();
+        if now >= end {
+            self.quota.since = now;
+            self.quota.count = 0;
+            let within: Vec<_> =
+                self.deferred.extract_if(.., |due| *due < now.plus_ms(self.quota.window_ms)).collect();
+            self.quota.count = u32::try_from(within.len()).expect("few messages");
+        }
+        if self.quota.count >= self.quota.limit {
+            return Err(self.end().since_ms(now));
+        }
+        self.quota.count += 1;
+        Ok(())
+    }
+
+    /// The first later window that holds fewer than the limit.
+    pub fn defer(&mut self, now: Timestamp, horizon_ms: u64) -> Option<Timestamp> {
+        for window in 1..=WINDOWS_MAX {
+            let begins = self.quota.since.plus_ms(window * self.quota.window_ms);
+            if begins.since_ms(now) > horizon_ms {
+                return None;
+            }
+            let held = self.deferred.iter().filter(|due| **due == begins).count();
+            if held < self.quota.limit as usize {
+                self.deferred.push(begins);
+                return Some(begins);
+            }
+        }
+        None
+    }
+
+    /// The messages that have gone out since, each charged when it did.
+    pub fn catch_up(&mut self, now: Timestamp) {
+        self.deferred.sort();
+        for due in self.deferred.extract_if(.., |due| *due <= now).collect::<Vec<_>>() {
+            if due >= self.end() {
+                self.quota.since = due;
+                self.quota.count = 0;
+            }
+            self.quota.count += 1;
+        }
+    }
+
+    fn end(&self) -> Timestamp {
+        self.quota.since.plus_ms(self.quota.window_ms)
+    }
+}

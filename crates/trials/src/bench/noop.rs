@@ -1,0 +1,101 @@
+//! The same gateway in front of a ledger that answers at once and keeps nothing: what HTTP alone costs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidegate::config::{Loaded, Sources};
+use tidegate_adapters::SystemClock;
+use tidegate_adapters::channels::log::LogChannel;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{
+    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, Health, Ledger, LedgerError,
+    MessageId, MessageRecord, Settled, Settlement, UserId,
+};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[arg(long)]
+    listen: SocketAddr,
+}
+
+pub async fn serve(args: &Args) -> anyhow::Result<()> {
+    let sources =
+        Sources { flags: vec![("--listen", "server.listen", args.listen.to_string())], ..Sources::default() };
+    let settings = Loaded::from_sources(&sources).map_err(|problems| anyhow::anyhow!("{problems}"))?.settings;
+    let listener = tokio::net::TcpListener::bind(args.listen).await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let ledger = Arc::new(NoLedger { clock: clock.clone(), next: AtomicU64::new(1) });
+    let channel = Arc::new(LogChannel::stdout()?);
+    tidegate::server::run(settings, listener, ledger, channel, clock, std::future::pending()).await
+}
+
+#[derive(Debug)]
+struct NoLedger {
+    clock: Arc<dyn Clock>,
+    next: AtomicU64,
+}
+
+#[async_trait]
+impl Ledger for NoLedger {
+    async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
+        let at = self.clock.now();
+        let admit = |admission: Admission| {
+            let id = MessageId::new(at, self.next.fetch_add(1, Ordering::Relaxed), 1);
+            let quota = admission.charge.map(|_| Quota::new(1_000_000_000, 60_000, at));
+            Admitted::Admitted { id, at, quota }
+        };
+        Ok(batch.into_iter().map(admit).collect())
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
+        tokio::time::sleep(Duration::from_millis(request.wait_ms)).await;
+        Ok(Vec::new())
+    }
+
+    async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
+        Ok(batch.iter().map(|_| Settled::LostLease).collect())
+    }
+
+    async fn put_quota(&self, _: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+        Ok(Quota::new(limit, window_ms, self.clock.now()))
+    }
+
+    async fn quota(&self, _: UserId) -> Result<Option<Quota>, LedgerError> {
+        Ok(None)
+    }
+
+    async fn delete_quota(&self, _: UserId) -> Result<bool, LedgerError> {
+        Ok(false)
+    }
+
+    async fn quotas(&self, _: Option<UserId>, _: usize) -> Result<Vec<(UserId, Quota)>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn message(&self, _: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
+        Ok(None)
+    }
+
+    async fn counts(&self) -> Result<Counts, LedgerError> {
+        Ok(Counts::default())
+    }
+
+    async fn sweep(&self) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Fsync
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+
+    async fn failed(&self) -> String {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,154 @@
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tidegate_testkit::load::{self, Answer, Report, Source, Stop};
+
+use super::{Scale, median};
+use crate::figure::Figure;
+
+const CONNECTIONS: usize = 64;
+const USERS_PER_CONNECTION: usize = 16;
+const ROUNDS: usize = 5;
+
+/// Durable sends against the same requests on the same server without its ledger. The sender delivers all the
+/// while, as it would.
+pub fn send(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let own = std::env::current_exe()?;
+    let gateway = own.with_file_name("tidegate");
+    anyhow::ensure!(
+        gateway.exists(),
+        "{} is missing: build it with cargo build --release",
+        gateway.display()
+    );
+    let data = dir.join("send");
+    let durable = Server::start(&gateway, &["serve", "--data", &data.to_string_lossy()])?;
+    let noop = Server::start(&own, &["noop-server"])?;
+    runtime.block_on(async {
+        for server in [&durable, &noop] {
+            server.ready().await?;
+            configure(server.address).await?;
+        }
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            without.push(measure(noop.address, scale).await?);
+            with.push(measure(durable.address, scale).await?);
+        }
+        let (with, without) = (middle(with)?, middle(without)?);
+        println!("POST /api/send, {CONNECTIONS} connections: durable {with}");
+        println!("POST /api/send, {CONNECTIONS} connections: no ledger {without}");
+        Ok(vec![Figure::ratio("send_vs_no_ledger", with.per_second() / without.per_second(), 0.5)])
+    })
+}
+
+async fn measure(server: SocketAddr, scale: Scale) -> anyhow::Result<Report> {
+    let sources = (0..CONNECTIONS).map(Sends::new).collect();
+    let stop = Stop::default();
+    let timer = stop.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs_f64(scale.send_seconds)).await;
+        timer.now();
+    });
+    let (report, _) = load::run(server, sources, &stop).await;
+    let ok = report.statuses.get(&200).copied().unwrap_or(0);
+    anyhow::ensure!(
+        ok > 0 && ok == report.responses() && report.unknown == 0,
+        "not every send passed: {report}"
+    );
+    Ok(report)
+}
+
+fn middle(reports: Vec<Report>) -> anyhow::Result<Report> {
+    let rate = median(reports.iter().map(Report::per_second).collect());
+    reports
+        .into_iter()
+        .find(|report| report.per_second() >= rate && report.per_second() <= rate)
+        .context("no reports")
+}
+
+async fn configure(server: SocketAddr) -> anyhow::Result<()> {
+    for connection in 0..CONNECTIONS {
+        for user in 0..USERS_PER_CONNECTION {
+            let user = user_name(connection, user);
+            let body = format!("{{\"userId\":\"{user}\",\"rateLimit\":1000000000,\"timeWindow\":60}}");
+            let (status, answer) = load::post(server, "/api/config", body.as_bytes()).await?;
+            anyhow::ensure!(
+                status == 200,
+                "configuring answered {status}: {}",
+                String::from_utf8_lossy(&answer)
+            );
+        }
+    }
+    Ok(())
+}
+
+fn user_name(connection: usize, user: usize) -> String {
+    format!("user-{connection}-{user}")
+}
+
+/// Users of its own, one after the other.
+struct Sends {
+    requests: Vec<Vec<u8>>,
+    next: usize,
+}
+
+impl Sends {
+    fn new(connection: usize) -> Self {
+        let message = "x".repeat(200);
+        let request = |user| {
+            let body =
+                format!("{{\"userId\":\"{}\",\"message\":\"{message}\"}}", user_name(connection, user));
+            let mut request = Vec::new();
+            load::write_request(&mut request, "POST", "/api/send", &[], body.as_bytes());
+            request
+        };
+        Self { requests: (0..USERS_PER_CONNECTION).map(request).collect(), next: 0 }
+    }
+}
+
+impl Source for Sends {
+    fn next(&mut self, request: &mut Vec<u8>) -> bool {
+        request.extend_from_slice(&self.requests[self.next]);
+        self.next = (self.next + 1) % self.requests.len();
+        true
+    }
+
+    fn answered(&mut self, _: Answer<'_>) {}
+}
+
+/// A server process that ends with the bench.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(binary: &Path, args: &[&str]) -> anyhow::Result<Self> {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let mut command = Command::new(binary);
+        command.args(args).args(["--listen", &address.to_string()]);
+        command.env("TIDEGATE_LOG__LEVEL", "warn").stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
+        Ok(Self { child, address })
+    }
+
+    async fn ready(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !load::get(self.address, "/health/ready").await.is_ok_and(|(status, _)| status == 200) {
+            anyhow::ensure!(begun.elapsed() < Duration::from_secs(20), "{} is not ready", self.address);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already; either way it is not ours any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
