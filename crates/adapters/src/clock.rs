@@ -8,11 +8,13 @@ use tidegate_domain::{Clock, Timestamp};
 #[derive(Debug)]
 pub struct SystemClock {
     last: Mutex<(Timestamp, Instant)>,
+    begun: Instant,
 }
 
 impl SystemClock {
     pub fn new() -> Self {
-        Self { last: Mutex::new((wall(), Instant::now())) }
+        let begun = Instant::now();
+        Self { last: Mutex::new((wall(), begun)), begun }
     }
 }
 
@@ -33,6 +35,10 @@ impl Clock for SystemClock {
             *last = (now, instant);
         }
         now
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

@@ -1,6 +1,18 @@
 //! May this go, and if not now, when?
 
+mod bucket;
+mod buckets;
+mod engine;
+mod pattern;
+mod policy;
 mod quota;
 pub mod slot;
+mod tally;
 
+pub use bucket::{BadRule, BucketRule, IDLE_SECONDS, Standing};
+pub use buckets::{BucketCounts, Buckets, BucketsError, PolicyId, PolicyRule, Take, Taken};
+pub use engine::{Asked, InForce, Policies, Tightest, Verdict};
+pub use pattern::{BadPattern, PathPattern};
+pub use policy::{FailStrategy, KeyStrategy, MissingKey, Policy, PolicyName};
 pub use quota::{Charge, Deferrals, Quota};
+pub use tally::{DeniedKey, Outcomes, Tally};

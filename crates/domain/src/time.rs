@@ -10,6 +10,10 @@ pub struct Timestamp(i64);
 /// may; whoever keeps a timestamp on disk has to bear an earlier `now`.
 pub trait Clock: Debug + Send + Sync + 'static {
     fn now(&self) -> Timestamp;
+
+    /// For intervals within a process: never goes back, and does not follow the wall clock anywhere. Its zero
+    /// means nothing.
+    fn monotonic_ns(&self) -> u64;
 }
 
 impl Timestamp {

@@ -206,6 +206,10 @@ mod tests {
         fn now(&self) -> Timestamp {
             Timestamp::from_millis(0)
         }
+
+        fn monotonic_ns(&self) -> u64 {
+            0
+        }
     }
 
     #[tokio::test]

@@ -30,6 +30,10 @@ impl Clock for PinnedClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.0.load(Ordering::SeqCst))
     }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.now().since_ms(Timestamp::from_millis(0)) * 1_000_000
+    }
 }
 
 impl PinnedClock {

@@ -1,0 +1,84 @@
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use super::bucket::{BucketRule, Standing};
+use super::policy::PolicyName;
+
+/// Where the buckets of all policies are kept.
+///
+/// A bucket is named by its policy and a key. A bucket that was never taken from is full, and so is one that the
+/// store has forgotten; therefore a store forgets a bucket only when it is full anyway, or makes sure in another
+/// way that whoever drew from it gains nothing.
+///
+/// Time is the store's own: monotonic within a process, the server's where several processes share it.
+#[async_trait]
+pub trait Buckets: Debug + Send + Sync + 'static {
+    /// Takes each bucket's cost from all of them or from none, in one step that no other take comes between.
+    ///
+    /// `Ok` answers each take in order. A shadow bucket never denies: when it lacks tokens nothing is taken from
+    /// it, and it is charged only when the others pass. A policy that the store has no rule for (a reload came
+    /// between) lacks nothing. Each policy stands in `takes` once at most.
+    ///
+    /// `Err`: nothing is known about any bucket; at worst the costs were taken. Answered within the store's own
+    /// deadline, which is short: a request waits for this.
+    async fn take(&self, takes: &[Take<'_>]) -> Result<Taken, BucketsError>;
+
+    /// What a bucket holds now; `lacked` says whether a take would pass. None when the store has no rule for the
+    /// policy.
+    async fn peek(&self, bucket: Take<'_>) -> Result<Option<Standing>, BucketsError>;
+
+    /// Fills a bucket.
+    async fn reset(&self, bucket: Take<'_>) -> Result<(), BucketsError>;
+
+    /// These rules and no others from now on. Buckets of a policy that stays keep their tokens, as far as they
+    /// fit its new capacity; those of the others are forgotten. An id stands for the same name for ever.
+    async fn reconfigure(&self, rules: &[PolicyRule]) -> Result<(), BucketsError>;
+
+    fn counts(&self) -> BucketCounts;
+}
+
+/// One bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Take<'a> {
+    pub policy: PolicyId,
+    pub key: &'a str,
+}
+
+/// A short name for a policy's name, given once per name and process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyId(pub u32);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRule {
+    pub id: PolicyId,
+    pub name: PolicyName,
+    pub rule: BucketRule,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    pub passed: bool,
+    /// One per take, in order: as it stands afterwards.
+    pub standings: Vec<Standing>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BucketCounts {
+    /// None when the store can't say without looking at all of them.
+    pub buckets: Option<u64>,
+    /// Buckets given up before they were full, for want of room.
+    pub forced_evictions: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BucketsError {
+    /// Worth another try later; until then each policy's fail strategy applies.
+    #[error("the buckets' store is unavailable: {0}")]
+    Unavailable(String),
+}
+
+impl Standing {
+    /// For a policy without a rule: nothing to say.
+    pub const UNLIMITED: Self = Self { lacked: false, remaining: u32::MAX, full_in_ns: 0, retry_after_ns: 0 };
+}

@@ -1,0 +1,156 @@
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::bucket::Standing;
+use super::buckets::{Buckets, BucketsError, PolicyId, PolicyRule, Take, Taken};
+use super::policy::{FailStrategy, Policy, PolicyName};
+use super::tally::Tally;
+
+/// How long a caller is sent away when a policy that fails closed could not be asked.
+const STORE_RETRY_NS: u64 = 1_000_000_000;
+
+/// The policies in force, and the decision about a request.
+#[derive(Debug)]
+pub struct Policies {
+    buckets: Arc<dyn Buckets>,
+    in_force: RwLock<Arc<[Arc<InForce>]>>,
+    /// What outlives a reload, by name: names are few, and an id must never change its meaning.
+    known: Mutex<HashMap<PolicyName, (PolicyId, Arc<Tally>)>>,
+}
+
+/// A policy with what is counted about it.
+#[derive(Debug)]
+pub struct InForce {
+    pub id: PolicyId,
+    pub policy: Policy,
+    pub tally: Arc<Tally>,
+}
+
+/// A policy that is about the request, and the key whose bucket it draws from.
+#[derive(Debug, Clone)]
+pub struct Asked<K> {
+    pub policy: Arc<InForce>,
+    pub key: K,
+}
+
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    pub passed: bool,
+    /// The store could not be asked; the fail strategies decided.
+    pub degraded: bool,
+    /// The policy that said no, or of those that passed the one that will first.
+    pub tightest: Option<Tightest>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Tightest {
+    pub policy: Arc<InForce>,
+    /// None when the store could not be asked.
+    pub standing: Option<Standing>,
+    /// Zero when the request passed.
+    pub retry_after_ns: u64,
+}
+
+impl Policies {
+    /// None in force yet.
+    pub fn new(buckets: Arc<dyn Buckets>) -> Self {
+        Self { buckets, in_force: RwLock::new(Arc::from([])), known: Mutex::default() }
+    }
+
+    pub fn buckets(&self) -> &Arc<dyn Buckets> {
+        &self.buckets
+    }
+
+    pub fn in_force(&self) -> Arc<[Arc<InForce>]> {
+        self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn by_name(&self, name: &str) -> Option<Arc<InForce>> {
+        self.in_force().iter().find(|known| known.policy.name.as_str() == name).cloned()
+    }
+
+    /// Puts these in force instead; counts and bucket levels of names that stay are kept. A request that was
+    /// matched before draws from the store as it is by then. One call at a time.
+    pub async fn replace(&self, policies: Vec<Policy>) -> Result<(), BucketsError> {
+        let new: Arc<[_]> = policies.into_iter().map(|policy| Arc::new(self.identify(policy))).collect();
+        let rule = |known: &Arc<InForce>| {
+            let (id, name) = (known.id, known.policy.name.clone());
+            PolicyRule { id, name, rule: known.policy.rule }
+        };
+        let rules: Vec<_> = new.iter().map(rule).collect();
+        self.buckets.reconfigure(&rules).await?;
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    /// All that asked are taken from, or none is.
+    pub async fn decide<K: AsRef<str> + Sync>(&self, asked: &[Asked<K>]) -> Verdict {
+        let take = |asked: &'_ Asked<K>| asked.policy.id;
+        let takes: Vec<_> =
+            asked.iter().map(|asked| Take { policy: take(asked), key: asked.key.as_ref() }).collect();
+        match self.buckets.take(&takes).await {
+            Ok(taken) => verdict(asked, &taken),
+            Err(BucketsError::Unavailable(_)) => without_store(asked),
+        }
+    }
+
+    fn identify(&self, policy: Policy) -> InForce {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = PolicyId(u32::try_from(known.len()).unwrap_or(u32::MAX));
+        let (id, tally) = known.entry(policy.name.clone()).or_insert_with(|| (next, Arc::default()));
+        InForce { id: *id, policy, tally: tally.clone() }
+    }
+}
+
+fn verdict<K: AsRef<str>>(asked: &[Asked<K>], taken: &Taken) -> Verdict {
+    let mut tightest: Option<(&Asked<K>, &Standing)> = None;
+    for (asked, standing) in asked.iter().zip(&taken.standings) {
+        let (rule, tally) = (&asked.policy.policy.rule, &asked.policy.tally);
+        if standing.lacked {
+            tally.denied(asked.key.as_ref(), rule.shadow());
+        } else if taken.passed {
+            tally.allowed();
+        }
+        // A shadow is not to be seen from outside; and only who lacked tokens said no.
+        let speaks = !rule.shadow() && standing.lacked != taken.passed;
+        if speaks && tightest.is_none_or(|other| is_tighter((asked, standing), other)) {
+            tightest = Some((asked, standing));
+        }
+    }
+    let tightest = tightest.map(|(asked, standing)| Tightest {
+        policy: asked.policy.clone(),
+        standing: Some(*standing),
+        retry_after_ns: if taken.passed { 0 } else { standing.retry_after_ns },
+    });
+    Verdict { passed: taken.passed, degraded: false, tightest }
+}
+
+/// Who makes the caller wait longer, or leaves fewer requests.
+fn is_tighter<K>(one: (&Asked<K>, &Standing), other: (&Asked<K>, &Standing)) -> bool {
+    let left =
+        |(asked, standing): (&Asked<K>, &Standing)| standing.remaining / asked.policy.policy.rule.cost();
+    let rank = |pair: (&Asked<K>, &Standing)| {
+        (pair.1.retry_after_ns, std::cmp::Reverse(left(pair)), pair.1.full_in_ns)
+    };
+    rank(one) > rank(other)
+}
+
+fn without_store<K>(asked: &[Asked<K>]) -> Verdict {
+    for asked in asked {
+        asked.policy.tally.degraded();
+    }
+    let closes = |asked: &&Asked<K>| {
+        asked.policy.policy.fail == FailStrategy::Closed && !asked.policy.policy.rule.shadow()
+    };
+    let closed = asked.iter().find(closes);
+    let tightest = closed.map(|asked| Tightest {
+        policy: asked.policy.clone(),
+        standing: None,
+        retry_after_ns: STORE_RETRY_NS,
+    });
+    Verdict { passed: closed.is_none(), degraded: true, tightest }
+}
+
+#[cfg(test)]
+mod tests;

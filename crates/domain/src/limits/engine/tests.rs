@@ -1,0 +1,114 @@
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use async_trait::async_trait;
+
+use super::super::buckets::BucketCounts;
+use super::super::{BucketRule, KeyStrategy, PathPattern};
+use super::*;
+
+/// Answers what it was told to, or is away.
+#[derive(Debug, Default)]
+struct Scripted(Mutex<Option<Taken>>);
+
+#[async_trait]
+impl Buckets for Scripted {
+    async fn take(&self, _: &[Take<'_>]) -> Result<Taken, BucketsError> {
+        let answer = self.0.lock().unwrap().clone();
+        answer.ok_or_else(|| BucketsError::Unavailable("away".into()))
+    }
+    async fn peek(&self, _: Take<'_>) -> Result<Option<Standing>, BucketsError> {
+        Ok(None)
+    }
+    async fn reset(&self, _: Take<'_>) -> Result<(), BucketsError> {
+        Ok(())
+    }
+    async fn reconfigure(&self, _: &[PolicyRule]) -> Result<(), BucketsError> {
+        Ok(())
+    }
+    fn counts(&self) -> BucketCounts {
+        BucketCounts::default()
+    }
+}
+
+fn policy(name: &str, fail: FailStrategy, shadow: bool) -> Policy {
+    Policy {
+        name: PolicyName::new(name).unwrap(),
+        pattern: PathPattern::new("/**").unwrap(),
+        methods: None,
+        key: KeyStrategy::Ip,
+        refill_per_second: 1.0,
+        rule: BucketRule::new(10, 1.0, 1, shadow).unwrap(),
+        fail,
+    }
+}
+
+fn standing(remaining: u32, retry_after_ns: u64) -> Standing {
+    Standing { lacked: retry_after_ns > 0, remaining, full_in_ns: 5, retry_after_ns }
+}
+
+/// Nothing here waits for anything.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn decide(policies: Vec<Policy>, answer: Option<Taken>) -> (Verdict, Vec<super::super::Outcomes>) {
+    let engine = Policies::new(Arc::new(Scripted(Mutex::new(answer))));
+    now(engine.replace(policies)).unwrap();
+    let ask = |policy: &Arc<InForce>| Asked { policy: policy.clone(), key: "k" };
+    let asked: Vec<_> = engine.in_force().iter().map(ask).collect();
+    let verdict = now(engine.decide(&asked));
+    (verdict, engine.in_force().iter().map(|known| known.tally.outcomes()).collect())
+}
+
+fn named(verdict: &Verdict) -> &str {
+    verdict.tightest.as_ref().map_or("", |tightest| tightest.policy.policy.name.as_str())
+}
+
+#[test]
+fn the_tightest_policy_speaks_and_a_shadow_never_does() {
+    let three = || ["wide", "tight", "shadow"].map(|name| policy(name, FailStrategy::Open, name == "shadow"));
+    let standings = vec![standing(9, 0), standing(2, 0), standing(0, 0)];
+    let (verdict, counts) = decide(three().into(), Some(Taken { passed: true, standings }));
+    assert!(verdict.passed && named(&verdict) == "tight");
+    assert!(counts.iter().all(|count| (count.allowed, count.denied) == (1, 0)), "{counts:?}");
+
+    // Of those that lacked tokens, the one to wait for longest; who had some is neither allowed nor denied.
+    let standings = vec![standing(0, 7), standing(5, 0), standing(0, 99)];
+    let (verdict, counts) = decide(three().into(), Some(Taken { passed: false, standings }));
+    assert!(!verdict.passed && named(&verdict) == "wide");
+    assert_eq!(verdict.tightest.unwrap().retry_after_ns, 7);
+    assert_eq!((counts[0].denied, counts[1].allowed, counts[1].denied), (1, 0, 0));
+    assert_eq!((counts[2].shadow_denied, counts[2].denied), (1, 0));
+}
+
+#[test]
+fn without_the_store_one_closed_policy_closes() {
+    let open = policy("open", FailStrategy::Open, false);
+    let (verdict, counts) = decide(vec![open.clone()], None);
+    assert!(verdict.passed && verdict.degraded && counts[0].degraded == 1);
+    let closed = policy("closed", FailStrategy::Closed, false);
+    let (verdict, _) = decide(vec![open.clone(), closed], None);
+    assert!(!verdict.passed && verdict.degraded && named(&verdict) == "closed");
+    assert!(verdict.tightest.unwrap().retry_after_ns > 0);
+    let (verdict, _) = decide(vec![open, policy("shadow", FailStrategy::Closed, true)], None);
+    assert!(verdict.passed, "a shadow never denies");
+}
+
+#[test]
+fn a_name_keeps_its_id_and_its_counts_over_a_reload() {
+    let engine = Policies::new(Arc::new(Scripted::default()));
+    let named = |name| policy(name, FailStrategy::Open, false);
+    now(engine.replace(vec![named("a"), named("b")])).unwrap();
+    let before = engine.by_name("b").unwrap();
+    before.tally.allowed();
+    now(engine.replace(vec![named("c"), named("b")])).unwrap();
+    let after = engine.by_name("b").unwrap();
+    assert_eq!((before.id, after.tally.outcomes().allowed), (after.id, 1));
+    assert!(engine.by_name("a").is_none() && engine.by_name("c").unwrap().id != before.id);
+    now(engine.replace(vec![named("a")])).unwrap();
+    assert_eq!(engine.by_name("a").unwrap().id, PolicyId(0));
+}
