@@ -8,9 +8,11 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, Health, Ledger, LedgerError,
-    MessageId, MessageRecord, Outcome, QueueName, Settled, Settlement, UserId,
+    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health, Ledger,
+    LedgerError, MessageId, MessageRecord, Outcome, QueueName, Released, Reservation, Reserved, Settled,
+    Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -25,6 +27,7 @@ mod readers;
 mod rows;
 #[cfg(test)]
 mod simulation;
+mod slots;
 mod store;
 mod writer;
 
@@ -58,6 +61,10 @@ pub struct Options {
     pub retention_ms: u64,
     /// Connections for look-ups.
     pub readers: usize,
+    /// Slots that may be held at a time; each takes some 150 bytes of memory.
+    pub slots_max: usize,
+    /// How long a slot is remembered after its window, or its reservation if that came later.
+    pub slot_retention_ms: u64,
 }
 
 impl Options {
@@ -73,6 +80,8 @@ impl Options {
             idempotency_keys_max: 4_000_000,
             retention_ms: 3 * 86_400_000,
             readers: 2,
+            slots_max: 5_000_000,
+            slot_retention_ms: 86_400_000,
         }
     }
 }
@@ -98,6 +107,8 @@ impl Embedded {
             body_cache_bytes: options.body_cache_bytes,
             idempotency_window_ms: options.idempotency_window_ms,
             idempotency_keys_max: options.idempotency_keys_max,
+            slots_max: options.slots_max,
+            slot_retention_ms: options.slot_retention_ms,
         };
         let engine_options = EngineOptions { sync: options.sync, limits, retention_ms: options.retention_ms };
         let engine = Engine::open(directory.path(), engine_options, clock)?;
@@ -301,6 +312,54 @@ impl Ledger for Embedded {
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+#[async_trait]
+impl Slots for Embedded {
+    async fn put_slot_config(
+        &self,
+        name: SlotConfigName,
+        rule: SlotRule,
+    ) -> Result<SlotConfigPut, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::PutSlotConfig(name, rule), reply)).await? {
+            Changed::SlotConfig(put) => Ok(put),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn slot_config(&self, name: SlotConfigName) -> Result<Vec<SlotConfig>, LedgerError> {
+        self.ask(|reply| Command::SlotConfig(name, reply)).await
+    }
+
+    async fn reserve(&self, batch: Vec<Reservation>) -> Result<Vec<Reserved>, LedgerError> {
+        let room = Room::take(&self.admissions_waiting, batch.len(), self.intake_max)?;
+        let changed = self.ask(|reply| Command::Change(Change::Reserve(batch), reply)).await;
+        drop(room);
+        match changed? {
+            Changed::Reserved(reserved) => Ok(reserved),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn slot(&self, event: EventId) -> Result<Option<Slot>, LedgerError> {
+        self.ask(|reply| Command::Slot(event, reply)).await
+    }
+
+    async fn release(&self, event: EventId) -> Result<Released, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::Release(event), reply)).await? {
+            Changed::Released(released) => Ok(released),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn forecast(
+        &self,
+        config: SlotConfigName,
+        requested: Timestamp,
+        jitter: u64,
+    ) -> Result<Forecast, LedgerError> {
+        self.ask(|reply| Command::Forecast(config, requested, jitter, reply)).await
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tempfile::TempDir;
 use tidegate_adapters::embedded::{Embedded, Options};
-use tidegate_domain::{Durability, Ledger};
-use tidegate_testkit::{Backend, Setup};
+use tidegate_domain::Durability;
+use tidegate_testkit::{Backend, Opened, Setup};
 
 /// A directory of its own per test.
 struct EmbeddedBackend {
@@ -32,22 +32,24 @@ impl EmbeddedBackend {
 
 #[async_trait]
 impl Backend for EmbeddedBackend {
-    async fn open(&self, setup: &Setup) -> anyhow::Result<Arc<dyn Ledger>> {
+    async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
         let options = Options {
             sync: self.sync,
             pending_max: setup.pending_max as u64,
             idempotency_window_ms: setup.idempotency_window_ms,
             body_cache_bytes: self.body_cache_bytes,
+            slots_max: setup.slots_max,
+            slot_retention_ms: setup.slot_retention_ms,
             // The longest that a test lets pass between admission and look-up.
             retention_ms: 400 * 86_400_000,
             ..Options::new(self.dir.path())
         };
         let clock = setup.clock.clone();
         let ledger = tokio::task::spawn_blocking(move || Embedded::open(options, clock)).await??;
-        Ok(Arc::new(ledger))
+        Ok(Opened::new(Arc::new(ledger)))
     }
 
-    async fn close(&self, ledger: Arc<dyn Ledger>) -> anyhow::Result<()> {
+    async fn close(&self, ledger: Opened) -> anyhow::Result<()> {
         // Dropping the last handle closes the files and gives the directory up.
         Ok(tokio::task::spawn_blocking(move || drop(ledger)).await?)
     }

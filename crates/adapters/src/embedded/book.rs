@@ -2,16 +2,18 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Counts, Due, MessageId, Outcome, QueueName, Settled, Settlement, Status, Timestamp,
-    UserId,
+    Admission, Admitted, Counts, Due, EventId, MessageId, OnLimit, Outcome, QueueName, Released, Reservation,
+    Reserved, Settled, Settlement, SlotConfigName, SlotConfigPut, SlotMessage, Status, Timestamp, UserId,
 };
 
 use super::bodies::Bodies;
 use super::keys::Keys;
 use super::line::{Arrival, Line, Slot};
 use super::quotas::{Before, Quotas};
-use super::rows::{AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, Totals};
+use super::rows::{AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, SlotConfigRow, SlotRow, Totals};
+use super::slots::{ConfigBefore, EventKey, Held, NoSlot, SlotBook, event_key};
 
 const QUEUES_MAX: usize = 4_096;
 /// Leases of one life of the ledger; beyond them come the tokens of the next.
@@ -29,6 +31,7 @@ pub(super) struct Book {
     pub(super) bodies: Bodies,
     pub(super) keys: Keys,
     pub(super) quotas: Quotas,
+    pub(super) slots: SlotBook,
     queues: Vec<QueueName>,
     queue_ids: HashMap<QueueName, u16>,
     queues_saved: usize,
@@ -59,6 +62,10 @@ pub(super) struct Group {
     pub(super) quotas: Vec<QuotaRow>,
     /// Before the rows above: a quota deleted and put again is there.
     pub(super) quotas_deleted: Vec<UserId>,
+    pub(super) slot_configs: Vec<SlotConfigRow>,
+    pub(super) slots: Vec<SlotRow>,
+    /// After the rows above: a slot taken and given back is gone.
+    pub(super) slots_removed: Vec<u64>,
     /// Set when the charged quotas get their rows: the last message that those contain.
     pub(super) quotas_flushed: Option<u64>,
     pub(super) totals: Totals,
@@ -70,6 +77,9 @@ pub(super) struct Group {
 enum Undo {
     Quota(Before),
     Key(tidegate_domain::IdempotencyKey),
+    SlotTaken(EventKey),
+    SlotGivenBack(EventKey, Held),
+    SlotConfig(ConfigBefore),
     Settling(u64),
 }
 
@@ -88,6 +98,8 @@ pub(super) struct BookLimits {
     pub(super) body_cache_bytes: usize,
     pub(super) idempotency_window_ms: u64,
     pub(super) idempotency_keys_max: usize,
+    pub(super) slots_max: usize,
+    pub(super) slot_retention_ms: u64,
 }
 
 impl Group {
@@ -98,6 +110,9 @@ impl Group {
             && self.attempts.is_empty()
             && self.quotas.is_empty()
             && self.quotas_deleted.is_empty()
+            && self.slot_configs.is_empty()
+            && self.slots.is_empty()
+            && self.slots_removed.is_empty()
             && self.quotas_flushed.is_none()
     }
 }
@@ -109,6 +124,7 @@ impl Book {
             bodies: Bodies::new(limits.body_cache_bytes),
             keys: Keys::new(limits.idempotency_window_ms, limits.idempotency_keys_max),
             quotas: Quotas::default(),
+            slots: SlotBook::new(limits.slots_max, limits.slot_retention_ms),
             queues: Vec::new(),
             queue_ids: HashMap::new(),
             queues_saved: 0,
@@ -248,6 +264,87 @@ impl Book {
         true
     }
 
+    pub(super) fn reserve(
+        &mut self,
+        reservation: Reservation,
+        now: Timestamp,
+        group: &mut Group,
+    ) -> Reserved {
+        let key = event_key(&reservation.event);
+        if let Some(held) = self.slots.get(&key) {
+            let slot = self.slots.slot(reservation.event, &held, self.salt);
+            return slot.map_or(Reserved::UnknownConfig, Reserved::Existing);
+        }
+        let placed = match self.slots.place(&reservation.config, reservation.requested, reservation.jitter) {
+            Ok(placed) => placed,
+            Err(NoSlot::UnknownConfig) => return Reserved::UnknownConfig,
+            Err(NoSlot::NoRoom) => return Reserved::NoRoom,
+            Err(NoSlot::Full) => return Reserved::Full,
+        };
+        let message = match &reservation.message {
+            None => 0,
+            Some(message) => match self.admit(admission_of(message, placed.1.scheduled), now, group) {
+                Admitted::Admitted { id, .. } => id.seq(),
+                _ => return Reserved::Full,
+            },
+        };
+        let row = self.slots.take(&reservation, placed, message, now);
+        let slot = self.slots.slot(reservation.event, &row.held, self.salt);
+        group.undo.push(Undo::SlotTaken(key));
+        group.slots.push(row);
+        slot.map_or(Reserved::UnknownConfig, Reserved::Assigned)
+    }
+
+    pub(super) fn release_slot(&mut self, event: EventId, now: Timestamp, group: &mut Group) -> Released {
+        let key = event_key(&event);
+        let Some(held) = self.slots.get(&key) else { return Released::UnknownEvent };
+        let Some(slot) = self.slots.slot(event, &held, self.salt) else { return Released::UnknownEvent };
+        if held.message > 0 {
+            let fresh = group.messages.iter().any(|message| message.seq == held.message);
+            let waiting = self.line.find(held.message).is_some() && !self.leases.contains_key(&held.message);
+            if !(fresh || waiting) {
+                return Released::Used(slot);
+            }
+            group.totals.settle(Status::Deleted);
+            group.outcomes.push(OutcomeRow {
+                seq: held.message,
+                status: Status::Deleted,
+                at: now,
+                attempt: 0,
+                latency_ms: 0,
+                reason: None,
+            });
+        }
+        self.slots.give_back(&key);
+        group.undo.push(Undo::SlotGivenBack(key, held));
+        group.slots_removed.push(held.seq);
+        Released::Released(slot)
+    }
+
+    pub(super) fn put_slot_config(
+        &mut self,
+        name: &SlotConfigName,
+        rule: SlotRule,
+        now: Timestamp,
+        group: &mut Group,
+    ) -> SlotConfigPut {
+        let (put, before) = self.slots.put_config(name, rule, now);
+        if let (SlotConfigPut::Stored(stored), Some(before)) = (&put, before) {
+            group.slot_configs.push(SlotConfigRow { config: before.id(), stored: stored.clone() });
+            group.slots_removed.extend(before.removed_seqs());
+            group.undo.push(Undo::SlotConfig(before));
+        }
+        put
+    }
+
+    /// Slots whose time is over go, a bounded number at a call.
+    pub(super) fn forget_slots(&mut self, now: Timestamp, group: &mut Group) {
+        for (event, held) in self.slots.forget(now) {
+            group.slots_removed.push(held.seq);
+            group.undo.push(Undo::SlotGivenBack(event, held));
+        }
+    }
+
     /// Adds what is to be written beside the commands' own rows.
     pub(super) fn finish(&mut self, group: &mut Group, flush_quotas: bool) {
         for id in self.queues_saved..self.queues.len() {
@@ -280,6 +377,13 @@ impl Book {
             self.bodies.insert(message);
         }
         for outcome in group.outcomes {
+            if outcome.status == Status::Deleted {
+                if let Some(slot) = self.line.find(outcome.seq) {
+                    self.line.withdraw(slot);
+                    self.bodies.remove(outcome.seq);
+                }
+                continue;
+            }
             if let Some(lease) = self.end_lease(outcome.seq) {
                 self.line.remove(lease.slot);
                 self.bodies.remove(outcome.seq);
@@ -301,6 +405,11 @@ impl Book {
             match step {
                 Undo::Quota(before) => self.quotas.undo(before),
                 Undo::Key(key) => self.keys.undo(&key),
+                Undo::SlotTaken(event) => {
+                    self.slots.give_back(&event);
+                }
+                Undo::SlotGivenBack(event, held) => self.slots.undo_give_back(event, held),
+                Undo::SlotConfig(before) => self.slots.undo_put_config(before),
                 Undo::Settling(seq) => {
                     if let Some(lease) = self.leases.get_mut(&seq) {
                         lease.settling = false;
@@ -428,6 +537,19 @@ impl Book {
         self.totals = totals;
         self.seq_next = seq_last + 1;
         self.token_next = (life << TOKEN_BITS) + 1;
+    }
+}
+
+fn admission_of(message: &SlotMessage, due: Timestamp) -> Admission {
+    Admission {
+        queue: message.queue.clone(),
+        recipient: message.recipient.clone(),
+        lane: message.lane,
+        due: Due::At(due),
+        body: message.body.clone(),
+        charge: None,
+        on_limit: OnLimit::Deny,
+        idempotency: None,
     }
 }
 

@@ -2,12 +2,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Clock, Counts, Durability, QueueName, Settled, Settlement, Timestamp, UserId,
+    Admission, Admitted, Clock, Counts, Durability, EventId, Forecast, QueueName, Released, Reservation,
+    Reserved, Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Timestamp, UserId,
 };
 
 use super::book::{Book, BookLimits, Group, Leased};
 use super::rows::MessageRow;
+use super::slots::event_key;
 use super::store::{Marks, Removable, Retention, Store, StoreError};
 
 /// Charges reach their quota's own row at least this often, so that a start has few messages to replay.
@@ -34,6 +37,9 @@ pub(super) enum Change {
     Settle(Vec<Settlement>),
     PutQuota { user: UserId, limit: u32, window_ms: u64 },
     DeleteQuota(UserId),
+    Reserve(Vec<Reservation>),
+    Release(EventId),
+    PutSlotConfig(SlotConfigName, SlotRule),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +48,9 @@ pub(super) enum Changed {
     Settled(Vec<Settled>),
     Quota(Quota),
     Deleted(bool),
+    Reserved(Vec<Reserved>),
+    Released(Released),
+    SlotConfig(SlotConfigPut),
 }
 
 /// A leased message with its text, if that is in memory.
@@ -69,7 +78,7 @@ impl Engine {
         let recovered = store.recover(options.limits, now)?;
         let quotas_flushed = (now, store.quota_seq()?);
         tracing::debug!(pending = recovered.pending, "ledger recovered");
-        Ok(Self {
+        let mut engine = Self {
             book: recovered.book,
             store,
             clock,
@@ -78,7 +87,10 @@ impl Engine {
             idempotency_window_ms: options.limits.idempotency_window_ms,
             quotas_flushed,
             marked: now,
-        })
+        };
+        // A life that ends before it marks anything must not cost the next start a longer scan.
+        engine.mark(now)?;
+        Ok(engine)
     }
 
     pub(super) fn book(&self) -> &Book {
@@ -109,6 +121,13 @@ impl Engine {
                 ),
                 Change::PutQuota { user, limit, window_ms } => {
                     Changed::Quota(book.put_quota(user, limit, window_ms, now, &mut group))
+                }
+                Change::Reserve(batch) => Changed::Reserved(
+                    batch.into_iter().map(|reservation| book.reserve(reservation, now, &mut group)).collect(),
+                ),
+                Change::Release(event) => Changed::Released(book.release_slot(event, now, &mut group)),
+                Change::PutSlotConfig(name, rule) => {
+                    Changed::SlotConfig(book.put_slot_config(&name, rule, now, &mut group))
                 }
                 Change::DeleteQuota(user) => Changed::Deleted(book.delete_quota(user, &mut group)),
             });
@@ -154,6 +173,19 @@ impl Engine {
         self.book.quotas.get(user, self.clock.now())
     }
 
+    pub(super) fn slot(&self, event: EventId) -> Option<Slot> {
+        let held = self.book.slots.get(&event_key(&event))?;
+        self.book.slots.slot(event, &held, self.book.salt)
+    }
+
+    pub(super) fn slot_config(&self, name: &SlotConfigName) -> Vec<SlotConfig> {
+        self.book.slots.versions(name)
+    }
+
+    pub(super) fn forecast(&self, name: &SlotConfigName, requested: Timestamp, jitter: u64) -> Forecast {
+        self.book.slots.forecast(name, requested, jitter)
+    }
+
     pub(super) fn counts(&self) -> Counts {
         self.book.counts()
     }
@@ -172,11 +204,14 @@ impl Engine {
             let (group, _) = self.decide(Vec::new(), now);
             self.commit(group, now)?;
         }
+        if self.book.slots.has_old(now) {
+            let mut group = self.book.begin();
+            self.book.forget_slots(now, &mut group);
+            self.book.finish(&mut group, false);
+            self.commit(group, now)?;
+        }
         if now.since_ms(self.marked) >= MARKS_MS {
-            self.marked = now;
-            let seq_last = self.book.seq_last();
-            let live_from = self.book.line.seq_min().unwrap_or(seq_last + 1);
-            self.store.write_marks(&Marks { live_from, quota_seq: self.quota_seq(), seq_last })?;
+            self.mark(now)?;
         }
         if !self.retention.is_resting(now) {
             let removable = Removable {
@@ -191,6 +226,13 @@ impl Engine {
             self.store.retain(&mut self.retention, removable, now)?;
         }
         Ok(())
+    }
+
+    fn mark(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        self.marked = now;
+        let seq_last = self.book.seq_last();
+        let live_from = self.book.line.seq_min().unwrap_or(seq_last + 1);
+        self.store.write_marks(&Marks { live_from, quota_seq: self.quota_seq(), seq_last })
     }
 
     /// Up to which message the quotas' own rows contain all charges.

@@ -14,7 +14,7 @@ pub(super) type Slot = u32;
 /// Every pending message, in the order in which it may be claimed: chains by recipient, and per queue and
 /// lane the heads of the chains by due time.
 ///
-/// A million messages wait here at a time, so an entry is 32 bytes and strings stay on disk. A recipient is
+/// A million messages wait here at a time, so an entry is 40 bytes and strings stay on disk. A recipient is
 /// known by a keyed hash: two that collide would merely wait for each other.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -23,6 +23,7 @@ pub(super) struct Line {
     chains: Vec<Chain>,
     chain_free: u32,
     by_recipient: HashTable<u32>,
+    by_seq: HashTable<Slot>,
     hasher: RandomState,
     queues: Vec<Lanes>,
     depth: [u64; 3],
@@ -36,6 +37,7 @@ pub(super) struct Entry {
     pub(super) attempts: u32,
     chain: u32,
     next: u32,
+    prev: u32,
     pub(super) queue: u16,
     pub(super) lane: Lane,
     live: bool,
@@ -76,6 +78,7 @@ impl Line {
             chains: Vec::new(),
             chain_free: NONE,
             by_recipient: HashTable::new(),
+            by_seq: HashTable::new(),
             hasher: RandomState::new(),
             queues: Vec::new(),
             depth: [0; 3],
@@ -93,6 +96,12 @@ impl Line {
 
     pub(super) fn entry(&self, slot: Slot) -> &Entry {
         &self.entries[slot as usize]
+    }
+
+    /// Where a pending message stands.
+    pub(super) fn find(&self, seq: u64) -> Option<Slot> {
+        let entries = &self.entries;
+        self.by_seq.find(self.hasher.hash_one(seq), |&slot| entries[slot as usize].seq == seq).copied()
     }
 
     /// The oldest pending message. Walks all of them.
@@ -165,6 +174,26 @@ impl Line {
         self.offer(slot);
     }
 
+    /// A message that nobody has taken leaves, wherever it stands.
+    pub(super) fn withdraw(&mut self, slot: Slot) {
+        let entry = &self.entries[slot as usize];
+        let (chain, lane, prev, next) = (entry.chain, entry.lane, entry.prev, entry.next);
+        if chain == NONE || self.chains[chain as usize].head == slot {
+            let (key, queue) = ((entry.due, entry.seq, slot), usize::from(entry.queue));
+            let effective = self.effective_lane(slot);
+            self.queues[queue].heads[effective.index()].remove(&key);
+            return self.remove(slot);
+        }
+        self.entries[prev as usize].next = next;
+        match next {
+            NONE => self.chains[chain as usize].tail = prev,
+            next => self.entries[next as usize].prev = prev,
+        }
+        self.change_chain(chain, |waiting| waiting[lane.index()] -= 1);
+        self.depth[lane.index()] -= 1;
+        self.free_entry(slot);
+    }
+
     /// A taken message leaves; the next of its recipient steps forward.
     pub(super) fn remove(&mut self, slot: Slot) {
         let (chain, next, lane) = {
@@ -183,30 +212,33 @@ impl Line {
         of.waiting[lane.index()] -= 1;
         of.head = next;
         of.taken = false;
+        self.entries[next as usize].prev = NONE;
         self.offer(next);
     }
 
     fn append(&mut self, chain: u32, slot: Slot, lane: Lane) {
-        self.entries[slot as usize].chain = chain;
-        let of = &mut self.chains[chain as usize];
-        let (head, tail, taken) = (of.head, of.tail, of.taken);
-        of.tail = slot;
+        let tail = std::mem::replace(&mut self.chains[chain as usize].tail, slot);
         self.entries[tail as usize].next = slot;
-        if taken {
-            self.chains[chain as usize].waiting[lane.index()] += 1;
+        let entry = &mut self.entries[slot as usize];
+        entry.chain = chain;
+        entry.prev = tail;
+        self.change_chain(chain, |waiting| waiting[lane.index()] += 1);
+    }
+
+    /// Whoever joins or leaves a chain may change the lane that it counts as.
+    fn change_chain(&mut self, chain: u32, change: impl FnOnce(&mut [u32; 3])) {
+        let head = self.chains[chain as usize].head;
+        let before = self.effective_lane(head);
+        change(&mut self.chains[chain as usize].waiting);
+        let after = self.effective_lane(head);
+        if before == after || self.chains[chain as usize].taken {
             return;
         }
-        let before = self.effective_lane(head);
-        self.chains[chain as usize].waiting[lane.index()] += 1;
-        let after = self.effective_lane(head);
-        if before != after {
-            // The newcomer lends the chain its lane.
-            let entry = &self.entries[head as usize];
-            let key = (entry.due, entry.seq, head);
-            let lanes = &mut self.queues[usize::from(entry.queue)];
-            lanes.heads[before.index()].remove(&key);
-            lanes.heads[after.index()].insert(key);
-        }
+        let entry = &self.entries[head as usize];
+        let key = (entry.due, entry.seq, head);
+        let lanes = &mut self.queues[usize::from(entry.queue)];
+        lanes.heads[before.index()].remove(&key);
+        lanes.heads[after.index()].insert(key);
     }
 
     fn offer(&mut self, slot: Slot) {
@@ -238,22 +270,31 @@ impl Line {
             attempts: arrival.attempts,
             chain: NONE,
             next: NONE,
+            prev: NONE,
             queue: arrival.queue,
             lane: arrival.lane,
             live: true,
         };
-        if self.entry_free == NONE {
+        let slot = if self.entry_free == NONE {
             self.entries.push(entry);
-            return slot_of(self.entries.len() - 1);
-        }
-        let slot = self.entry_free;
-        self.entry_free = self.entries[slot as usize].next;
-        self.entries[slot as usize] = entry;
+            slot_of(self.entries.len() - 1)
+        } else {
+            let slot = self.entry_free;
+            self.entry_free = self.entries[slot as usize].next;
+            self.entries[slot as usize] = entry;
+            slot
+        };
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let rehash = |&slot: &Slot| hasher.hash_one(entries[slot as usize].seq);
+        self.by_seq.insert_unique(hasher.hash_one(arrival.seq), slot, rehash);
         slot
     }
 
     fn free_entry(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
+        if let Ok(found) = self.by_seq.find_entry(self.hasher.hash_one(entry.seq), |&other| other == slot) {
+            found.remove();
+        }
         entry.live = false;
         entry.next = self.entry_free;
         self.entry_free = slot;

@@ -1,9 +1,12 @@
 //! What one group writes: decided by the book, stored by the store, then applied to the book.
 
 use bytes::Bytes;
-use tidegate_domain::{Idempotency, Lane, QueueName, Recipient, Status, Timestamp, UserId};
+use tidegate_domain::{
+    EventId, Idempotency, Lane, QueueName, Recipient, SlotConfig, Status, Timestamp, UserId,
+};
 
 use super::quotas::Account;
+use super::slots::Held;
 
 #[derive(Debug, Clone)]
 pub(super) struct MessageRow {
@@ -56,6 +59,19 @@ pub(super) struct QuotaRow {
     pub(super) user: UserId,
     pub(super) account: Account,
     pub(super) seq: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct SlotRow {
+    pub(super) event: EventId,
+    pub(super) held: Held,
+}
+
+/// One version of a configuration; `config` is the same for all of them.
+#[derive(Debug)]
+pub(super) struct SlotConfigRow {
+    pub(super) config: u16,
+    pub(super) stored: SlotConfig,
 }
 
 #[derive(Debug, Clone)]

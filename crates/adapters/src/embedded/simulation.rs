@@ -76,7 +76,13 @@ impl World {
     fn new(seed: u64) -> Self {
         let clock = Arc::new(TestClock::default());
         let setup =
-            Setup { clock: clock.clone(), pending_max: PENDING_MAX, idempotency_window_ms: WINDOW_MS };
+            Setup {
+                clock: clock.clone(),
+                pending_max: PENDING_MAX,
+                idempotency_window_ms: WINDOW_MS,
+                slots_max: 200,
+                slot_retention_ms: 5_000,
+            };
         let dir = tempfile::tempdir().unwrap();
         let engine = Some(open(dir.path(), &clock));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -293,6 +299,7 @@ impl World {
                     Change::PutQuota { user, limit, window_ms } => {
                         Changed::Quota(self.model.put_quota(user, limit, window_ms).await.unwrap())
                     }
+                    slots => panic!("not simulated here: {slots:?}"),
                 }
             })
         };
@@ -306,6 +313,8 @@ fn open(dir: &Path, clock: &Arc<TestClock>) -> Engine {
         body_cache_bytes: 600,
         idempotency_window_ms: WINDOW_MS,
         idempotency_keys_max: 1_000,
+        slots_max: 200,
+        slot_retention_ms: 5_000,
     };
     let options = EngineOptions { sync: Durability::OsBuffer, limits, retention_ms: 20_000 };
     Engine::open(dir, options, clock.clone()).unwrap()
@@ -330,6 +339,7 @@ fn without_ids(changed: Vec<Changed>) -> Vec<Vec<String>> {
         Changed::Settled(settled) => settled.iter().map(|settled: &Settled| format!("{settled:?}")).collect(),
         Changed::Quota(quota) => vec![format!("{quota:?}")],
         Changed::Deleted(deleted) => vec![format!("{deleted}")],
+        slots => vec![format!("{slots:?}")],
     };
     changed.into_iter().map(text).collect()
 }

@@ -18,6 +18,7 @@ pub(super) mod read;
 mod recover;
 mod retain;
 mod schema;
+mod slots;
 mod wal;
 
 pub(super) use error::{StoreError, StoreErrorKind};
@@ -144,6 +145,7 @@ impl Store {
                 db.prepare_cached("DELETE FROM quota WHERE user = ?1")?.execute([user.as_str()])?;
             }
             self.write_quotas(&group.quotas)?;
+            slots::write(db, group)?;
             if let Some(seq) = group.quotas_flushed {
                 set_meta(db, "quota_seq", as_i64(seq))?;
             }

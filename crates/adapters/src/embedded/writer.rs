@@ -2,7 +2,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tidegate_domain::limits::Quota;
-use tidegate_domain::{ClaimRequest, Counts, Health, LedgerError, UserId};
+use tidegate_domain::{
+    ClaimRequest, Counts, EventId, Forecast, Health, LedgerError, Slot, SlotConfig, SlotConfigName,
+    Timestamp, UserId,
+};
 use tokio::sync::{oneshot, watch};
 
 use super::engine::{Change, Changed, ClaimedRow, Engine};
@@ -19,6 +22,9 @@ pub(super) enum Command {
     Change(Change, Reply<Changed>),
     Claim(ClaimRequest, Reply<Vec<ClaimedRow>>),
     Quotas(Vec<UserId>, Reply<Vec<(UserId, Quota)>>),
+    Slot(EventId, Reply<Option<Slot>>),
+    SlotConfig(SlotConfigName, Reply<Vec<SlotConfig>>),
+    Forecast(SlotConfigName, Timestamp, u64, Reply<Forecast>),
     Counts(Reply<Counts>),
     Sweep(Reply<()>),
     Close,
@@ -141,6 +147,15 @@ impl Writer {
                 let with_quota = |user: UserId| self.engine.quota(&user).map(|quota| (user, quota));
                 let _ = reply.send(Ok(users.into_iter().filter_map(with_quota).collect()));
             }
+            Command::Slot(event, reply) => {
+                let _ = reply.send(Ok(self.engine.slot(event)));
+            }
+            Command::SlotConfig(name, reply) => {
+                let _ = reply.send(Ok(self.engine.slot_config(&name)));
+            }
+            Command::Forecast(name, requested, jitter, reply) => {
+                let _ = reply.send(Ok(self.engine.forecast(&name, requested, jitter)));
+            }
             Command::Counts(reply) => {
                 let _ = reply.send(Ok(self.engine.counts()));
             }
@@ -253,7 +268,11 @@ impl Gathered {
                 self.size += match &change {
                     Change::Admit(batch) => batch.len().max(1),
                     Change::Settle(batch) => batch.len().max(1),
-                    Change::PutQuota { .. } | Change::DeleteQuota(_) => 1,
+                    Change::Reserve(batch) => batch.len().max(1),
+                    Change::PutQuota { .. }
+                    | Change::DeleteQuota(_)
+                    | Change::Release(_)
+                    | Change::PutSlotConfig(..) => 1,
                 };
                 self.changes.push(change);
                 self.change_replies.push(reply);

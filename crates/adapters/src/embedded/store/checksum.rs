@@ -2,7 +2,8 @@
 
 use crc32fast::Hasher;
 
-use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow};
+use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, SlotRow};
+use super::super::slots::Held;
 use super::schema::status_code;
 
 /// The head's checksum in the upper half, the body's in the lower: a start reads heads only.
@@ -59,6 +60,14 @@ pub(in crate::embedded) fn of_quota(row: &QuotaRow) -> i64 {
         sum.number(begins.millis()).number(i64::from(count));
     }
     i64::from(sum.finish())
+}
+
+pub(in crate::embedded) fn of_slot(row: &SlotRow) -> i64 {
+    let Held { seq, window, requested, scheduled, created, message, config } = row.held;
+    let mut sum = Sum::new();
+    sum.number(seq.cast_signed()).number(window).number(requested.millis()).number(scheduled.millis());
+    sum.number(created.millis()).number(message.cast_signed()).number(i64::from(config));
+    i64::from(sum.text(Some(row.event.as_str())).finish())
 }
 
 struct Sum(Hasher);

@@ -29,7 +29,8 @@ impl Store {
         self.recover_queues(&mut book)?;
         let contained = self.recover_quotas(&mut book)?;
         self.recover_keys(&mut book, now.minus_ms(limits.idempotency_window_ms))?;
-        self.recover_messages(&mut book, &contained)?;
+        self.recover_slots(&mut book)?;
+        self.recover_messages(&mut book, &contained, now)?;
         // A group that was given up may have used numbers that only a quota's row remembers. Used again, they would
         // look like charges that the row contains.
         let seq_known = contained.values().copied().max().unwrap_or(0).max(self.quota_seq()?);
@@ -80,14 +81,20 @@ impl Store {
         self.require(sound, "the table of keys makes no sense")
     }
 
-    fn recover_messages(&self, book: &mut Book, contained: &HashMap<UserId, u64>) -> Result<(), StoreError> {
+    fn recover_messages(
+        &self,
+        book: &mut Book,
+        contained: &HashMap<UserId, u64>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let live_from = self.mark("live_from")?;
         let mut retried: HashMap<u64, (u32, Timestamp)> = HashMap::new();
         let sql = "SELECT seq, number, at, latency_ms, reason, due, checksum FROM attempt WHERE seq >= ?1
                    ORDER BY seq, number";
         self.each(sql, [live_from], |row| {
             let attempt = read::attempt(row)?;
-            retried.insert(attempt.seq, (attempt.number, attempt.due));
+            let delay_ms = attempt.due.since_ms(attempt.at);
+            retried.insert(attempt.seq, (attempt.number, attempt.due.min(now.plus_ms(delay_ms))));
             Ok(true)
         })?;
         // Charges that the quotas' own rows don't contain yet stand in the messages', pending or not.
@@ -106,7 +113,10 @@ impl Store {
             let (message, sum) = read::head(row)?;
             let sound = checksum::head_matches(&message, sum) && book.queue_name(message.queue).is_some();
             if !settled && seq >= live_from {
-                let (attempts, due) = retried.get(&seq).copied().unwrap_or((0, message.due));
+                // A clock set back while nothing ran must not make anything wait that did not have to.
+                let at_once = message.due == message.at;
+                let due = if at_once { message.due.min(now) } else { message.due };
+                let (attempts, due) = retried.get(&seq).copied().unwrap_or((0, due));
                 book.restore_message(&Arrival {
                     seq,
                     queue: message.queue,
@@ -156,7 +166,7 @@ impl Store {
     }
 
     /// Runs over rows until one makes no sense.
-    fn each<P: rusqlite::Params>(
+    pub(super) fn each<P: rusqlite::Params>(
         &self,
         sql: &str,
         params: P,
@@ -175,7 +185,7 @@ impl Store {
         run().map_err(|e| self.error(e))
     }
 
-    fn require(&self, sound: bool, otherwise: &str) -> Result<(), StoreError> {
+    pub(super) fn require(&self, sound: bool, otherwise: &str) -> Result<(), StoreError> {
         if sound { Ok(()) } else { Err(StoreError::damaged(&self.path, otherwise)) }
     }
 

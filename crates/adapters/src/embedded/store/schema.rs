@@ -91,6 +91,7 @@ pub(super) fn ensure(db: &Connection) -> Result<(), SchemaError> {
     let salt = getrandom::u32().map_err(|e| SchemaError::Random(e.to_string()))?;
     db.execute_batch("BEGIN IMMEDIATE")?;
     db.execute_batch(TABLES)?;
+    db.execute_batch(super::slots::TABLES)?;
     set_meta(db, "version", VERSION)?;
     set_meta(db, "salt", i64::from(salt & tidegate_domain::MessageId::SALT_MAX))?;
     db.execute_batch("COMMIT")?;

@@ -1,0 +1,287 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hashbrown::HashMap;
+use tidegate_domain::limits::slot::{Placement, SlotRule, Windows};
+use tidegate_domain::{
+    EventId, Fingerprint, Forecast, MessageId, Reservation, Slot, SlotConfig, SlotConfigName, SlotConfigPut,
+    Timestamp,
+};
+
+use super::rows::SlotRow;
+
+const CONFIGS_MAX: usize = 1_024;
+const VERSIONS_MAX: usize = 10_000;
+/// Old slots that one group forgets at the most.
+const FORGET_MAX: usize = 1_000;
+
+/// An event by the hash of its id: 16 bytes, however long the id.
+pub(super) type EventKey = [u8; 16];
+
+/// Which events hold which slots, and how full that makes the windows.
+#[derive(Debug)]
+pub(super) struct SlotBook {
+    configs: Vec<Config>,
+    by_name: HashMap<SlotConfigName, u16>,
+    held: HashMap<EventKey, Held>,
+    /// When a slot may be forgotten, soonest first. Slots given back meanwhile are passed over.
+    by_end: BinaryHeap<Reverse<(Timestamp, EventKey)>>,
+    seq_next: u64,
+    slots_max: usize,
+    retention_ms: u64,
+}
+
+#[derive(Debug)]
+struct Config {
+    versions: Vec<SlotConfig>,
+    windows: Windows,
+}
+
+/// A slot, less the event's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) seq: u64,
+    pub(super) window: i64,
+    pub(super) requested: Timestamp,
+    pub(super) scheduled: Timestamp,
+    pub(super) created: Timestamp,
+    /// The sequence number of its message, or zero. It was admitted when the slot was created.
+    pub(super) message: u64,
+    pub(super) config: u16,
+}
+
+/// What a new configuration did, and how to take it back.
+#[derive(Debug)]
+pub(super) struct ConfigBefore {
+    id: u16,
+    windows: Windows,
+    removed: Vec<(EventKey, Held)>,
+}
+
+/// Why an event got no slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoSlot {
+    UnknownConfig,
+    NoRoom,
+    Full,
+}
+
+impl ConfigBefore {
+    pub(super) fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Slots that went because their windows lost their meaning.
+    pub(super) fn removed_seqs(&self) -> impl Iterator<Item = u64> {
+        self.removed.iter().map(|(_, held)| held.seq)
+    }
+}
+
+pub(super) fn event_key(event: &EventId) -> EventKey {
+    Fingerprint::of(&[event.as_str().as_bytes()]).0
+}
+
+impl SlotBook {
+    pub(super) fn new(slots_max: usize, retention_ms: u64) -> Self {
+        Self {
+            configs: Vec::new(),
+            by_name: HashMap::new(),
+            held: HashMap::new(),
+            by_end: BinaryHeap::new(),
+            seq_next: 1,
+            slots_max,
+            retention_ms,
+        }
+    }
+
+    pub(super) fn get(&self, event: &EventKey) -> Option<Held> {
+        self.held.get(event).copied()
+    }
+
+    /// Where an event would land.
+    pub(super) fn place(
+        &self,
+        name: &SlotConfigName,
+        requested: Timestamp,
+        jitter: u64,
+    ) -> Result<(u16, Placement), NoSlot> {
+        let id = *self.by_name.get(name).ok_or(NoSlot::UnknownConfig)?;
+        let config = &self.configs[usize::from(id)];
+        let rule = config.rule().ok_or(NoSlot::UnknownConfig)?;
+        if self.held.len() >= self.slots_max {
+            return Err(NoSlot::Full);
+        }
+        rule.place(&config.windows, requested, jitter).map(|placed| (id, placed)).ok_or(NoSlot::NoRoom)
+    }
+
+    pub(super) fn forecast(&self, name: &SlotConfigName, requested: Timestamp, jitter: u64) -> Forecast {
+        match self.place(name, requested, jitter) {
+            Ok((config, placed)) => Forecast::At {
+                window_start: self.window_start(config, placed.window),
+                scheduled: placed.scheduled,
+            },
+            Err(NoSlot::UnknownConfig) => Forecast::UnknownConfig,
+            Err(NoSlot::NoRoom | NoSlot::Full) => Forecast::NoRoom,
+        }
+    }
+
+    /// Takes the place for an event and says what to write.
+    pub(super) fn take(
+        &mut self,
+        reservation: &Reservation,
+        (config, placed): (u16, Placement),
+        message: u64,
+        now: Timestamp,
+    ) -> SlotRow {
+        let held = Held {
+            seq: self.seq_next,
+            window: placed.window,
+            requested: reservation.requested,
+            scheduled: placed.scheduled,
+            created: now,
+            message,
+            config,
+        };
+        let row = SlotRow { event: reservation.event.clone(), held };
+        self.restore(&row);
+        row
+    }
+
+    /// Gives a place back. Its row is still to be removed.
+    pub(super) fn give_back(&mut self, event: &EventKey) -> Option<Held> {
+        let held = self.held.remove(event)?;
+        self.configs[usize::from(held.config)].windows.remove(held.window);
+        Some(held)
+    }
+
+    /// Takes a given-back place again.
+    pub(super) fn undo_give_back(&mut self, event: EventKey, held: Held) {
+        self.configs[usize::from(held.config)].windows.add(held.window);
+        self.by_end.push(Reverse((self.end_of(&held), event)));
+        self.held.insert(event, held);
+    }
+
+    /// Makes a rule the active one. The second is what to undo, or `None` when nothing has changed.
+    pub(super) fn put_config(
+        &mut self,
+        name: &SlotConfigName,
+        rule: SlotRule,
+        now: Timestamp,
+    ) -> (SlotConfigPut, Option<ConfigBefore>) {
+        let known = self.by_name.get(name).copied();
+        let Some(id) = known.or_else(|| self.new_config(name, &rule)) else {
+            return (SlotConfigPut::Full, None);
+        };
+        let config = &self.configs[usize::from(id)];
+        if config.versions.len() >= VERSIONS_MAX {
+            return (SlotConfigPut::Full, None);
+        }
+        let mut before = ConfigBefore { id, windows: config.windows.clone(), removed: Vec::new() };
+        if let Some(former) = config.rule().filter(|former| former.window_ms != rule.window_ms) {
+            let until = config.windows.last().map(|last| former.window_start(last).plus_ms(former.window_ms));
+            if let Some(until) = until.filter(|until| *until > now) {
+                return (SlotConfigPut::WindowSizeInUse { window_ms: former.window_ms, until }, None);
+            }
+            // All of them lie behind us, and their numbers mean nothing in windows of another size.
+            before.removed = self.held.extract_if(|_, held| held.config == id).collect();
+            self.configs[usize::from(id)].windows = Windows::new(rule.max_per_window);
+        }
+        let config = &mut self.configs[usize::from(id)];
+        config.windows.set_max(rule.max_per_window);
+        let version = u32::try_from(config.versions.len() + 1).unwrap_or(u32::MAX);
+        let stored = SlotConfig { name: name.clone(), version, rule, created_at: now };
+        config.versions.push(stored.clone());
+        (SlotConfigPut::Stored(stored), Some(before))
+    }
+
+    pub(super) fn undo_put_config(&mut self, before: ConfigBefore) {
+        let config = &mut self.configs[usize::from(before.id)];
+        config.versions.pop();
+        config.windows = before.windows;
+        self.held.extend(before.removed);
+    }
+
+    /// The newest first.
+    pub(super) fn versions(&self, name: &SlotConfigName) -> Vec<SlotConfig> {
+        let config = self.by_name.get(name).map(|id| &self.configs[usize::from(*id)]);
+        config.map_or_else(Vec::new, |config| config.versions.iter().rev().cloned().collect())
+    }
+
+    /// A slot as the port tells it.
+    pub(super) fn slot(&self, event: EventId, held: &Held, salt: u32) -> Option<Slot> {
+        let config = self.configs.get(usize::from(held.config))?.versions.first()?.name.clone();
+        let message = (held.message > 0).then(|| MessageId::new(held.created, held.message, salt));
+        let window_start = self.window_start(held.config, held.window);
+        let Held { requested, scheduled, created, .. } = *held;
+        Some(Slot { event, config, requested, scheduled, window_start, created_at: created, message })
+    }
+
+    fn window_start(&self, config: u16, window: i64) -> Timestamp {
+        let rule = self.configs.get(usize::from(config)).and_then(Config::rule);
+        rule.map_or_else(Timestamp::default, |rule| rule.window_start(window))
+    }
+
+    /// Forgets slots whose time is over, a bounded number at a call.
+    pub(super) fn forget(&mut self, now: Timestamp) -> Vec<(EventKey, Held)> {
+        let mut forgotten = Vec::new();
+        while forgotten.len() < FORGET_MAX
+            && let Some(Reverse((end, event))) = self.by_end.peek().copied()
+            && end <= now
+        {
+            self.by_end.pop();
+            // Given back meanwhile, or taken anew and not yet over: then it has another entry.
+            let over = self.held.get(&event).is_some_and(|held| self.end_of(held) <= now);
+            if over && let Some(held) = self.give_back(&event) {
+                forgotten.push((event, held));
+            }
+        }
+        forgotten
+    }
+
+    pub(super) fn has_old(&self, now: Timestamp) -> bool {
+        self.by_end.peek().is_some_and(|Reverse((end, _))| *end <= now)
+    }
+
+    pub(super) fn restore_config(&mut self, stored: SlotConfig) -> Option<u16> {
+        let known = self.by_name.get(&stored.name).copied();
+        let id = known.or_else(|| self.new_config(&stored.name, &stored.rule))?;
+        let config = &mut self.configs[usize::from(id)];
+        config.windows.set_max(stored.rule.max_per_window);
+        config.versions.push(stored);
+        Some(id)
+    }
+
+    pub(super) fn restore(&mut self, row: &SlotRow) {
+        let event = event_key(&row.event);
+        self.seq_next = self.seq_next.max(row.held.seq + 1);
+        self.configs[usize::from(row.held.config)].windows.add(row.held.window);
+        self.held.insert(event, row.held);
+        self.by_end.push(Reverse((self.end_of(&row.held), event)));
+    }
+
+    pub(super) fn has_config(&self, id: u16) -> bool {
+        usize::from(id) < self.configs.len()
+    }
+
+    /// Both its window and its reservation have to lie far enough behind.
+    fn end_of(&self, held: &Held) -> Timestamp {
+        let window_end = self.window_start(held.config, held.window.saturating_add(1));
+        window_end.max(held.created).plus_ms(self.retention_ms)
+    }
+
+    fn new_config(&mut self, name: &SlotConfigName, rule: &SlotRule) -> Option<u16> {
+        if self.configs.len() >= CONFIGS_MAX {
+            return None;
+        }
+        let id = u16::try_from(self.configs.len()).ok()?;
+        self.configs.push(Config { versions: Vec::new(), windows: Windows::new(rule.max_per_window) });
+        self.by_name.insert(name.clone(), id);
+        Some(id)
+    }
+}
+
+impl Config {
+    fn rule(&self) -> Option<&SlotRule> {
+        self.versions.last().map(|version| &version.rule)
+    }
+}

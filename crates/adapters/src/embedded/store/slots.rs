@@ -1,0 +1,173 @@
+//! The rows of slots and of their configurations.
+
+use rusqlite::{Connection, Row, params};
+use tidegate_domain::limits::slot::{BusinessHours, Calendar, Period, SlotRule};
+use tidegate_domain::{EventId, SlotConfig, SlotConfigName, Timestamp};
+
+use super::super::book::{Book, Group};
+use super::super::rows::{SlotConfigRow, SlotRow};
+use super::super::slots::Held;
+use super::{Store, StoreError, as_i64, checksum};
+
+pub(super) const TABLES: &str = "
+    -- Every version; the newest of a config is the active one.
+    CREATE TABLE slot_config (
+        config INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        max INTEGER NOT NULL,
+        window_ms INTEGER NOT NULL,
+        headroom INTEGER NOT NULL,
+        created INTEGER NOT NULL,
+        blackouts TEXT NOT NULL,     -- from:to from:to …
+        zone TEXT,                   -- business hours, if any
+        days TEXT,
+        open_from TEXT,
+        open_to TEXT,
+        PRIMARY KEY (config, version)
+    ) STRICT, WITHOUT ROWID;
+
+    -- An event's place in a window. No row: it has none, or gave it back.
+    CREATE TABLE slot (
+        seq INTEGER PRIMARY KEY,
+        config INTEGER NOT NULL,
+        window INTEGER NOT NULL,     -- its number: window × window_ms is its start
+        requested INTEGER NOT NULL,
+        scheduled INTEGER NOT NULL,
+        created INTEGER NOT NULL,
+        message INTEGER NOT NULL,    -- the seq of its message, or 0
+        event TEXT NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT;
+";
+
+pub(super) fn write(db: &Connection, group: &Group) -> rusqlite::Result<()> {
+    for row in &group.slot_configs {
+        write_config(db, row)?;
+    }
+    if !group.slots.is_empty() {
+        let mut insert = db.prepare_cached(
+            "INSERT INTO slot (seq, config, window, requested, scheduled, created, message, event, checksum)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?;
+        for row in &group.slots {
+            let held = &row.held;
+            insert.execute(params![
+                as_i64(held.seq),
+                held.config,
+                held.window,
+                held.requested.millis(),
+                held.scheduled.millis(),
+                held.created.millis(),
+                as_i64(held.message),
+                row.event.as_str(),
+                checksum::of_slot(row),
+            ])?;
+        }
+    }
+    if !group.slots_removed.is_empty() {
+        let mut delete = db.prepare_cached("DELETE FROM slot WHERE seq = ?1")?;
+        for seq in &group.slots_removed {
+            delete.execute([as_i64(*seq)])?;
+        }
+    }
+    Ok(())
+}
+
+fn write_config(db: &Connection, row: &SlotConfigRow) -> rusqlite::Result<()> {
+    let SlotConfig { name, version, rule, created_at } = &row.stored;
+    let SlotRule { max_per_window, window_ms, headroom_windows, calendar } = rule;
+    let blackouts: Vec<_> =
+        calendar.blackouts.iter().map(|p| format!("{}:{}", p.from.millis(), p.to.millis())).collect();
+    let hours = calendar.business_hours.as_ref();
+    db.prepare_cached(
+        "INSERT INTO slot_config (config, version, name, max, window_ms, headroom, created, blackouts, zone, days,
+         open_from, open_to) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?
+    .execute(params![
+        row.config,
+        version,
+        name.as_str(),
+        max_per_window,
+        as_i64(*window_ms),
+        as_i64(*headroom_windows),
+        created_at.millis(),
+        blackouts.join(" "),
+        hours.map(BusinessHours::zone_name),
+        hours.map(|hours| hours.days().join(" ")),
+        hours.map(BusinessHours::from),
+        hours.map(BusinessHours::to),
+    ])?;
+    Ok(())
+}
+
+impl Store {
+    pub(super) fn recover_slots(&self, book: &mut Book) -> Result<(), StoreError> {
+        let sql = "SELECT config, name, version, max, window_ms, headroom, created, blackouts, zone, days, open_from,
+                   open_to FROM slot_config ORDER BY config, version";
+        let sound = self.each(sql, [], |row| {
+            let config: u16 = row.get(0)?;
+            Ok(config_of(row)?.is_some_and(|stored| book.slots.restore_config(stored) == Some(config)))
+        })?;
+        self.require(sound, "a slot configuration makes no sense")?;
+        let sql =
+            "SELECT seq, config, window, requested, scheduled, created, message, event, checksum FROM slot
+                   ORDER BY seq";
+        let sound = self.each(sql, [], |row| {
+            let Ok(event) = EventId::new(row.get_ref(7)?.as_str()?) else { return Ok(false) };
+            let held = Held {
+                seq: row.get(0)?,
+                config: row.get(1)?,
+                window: row.get(2)?,
+                requested: Timestamp::from_millis(row.get(3)?),
+                scheduled: Timestamp::from_millis(row.get(4)?),
+                created: Timestamp::from_millis(row.get(5)?),
+                message: row.get(6)?,
+            };
+            let stored = SlotRow { event, held };
+            let sound =
+                book.slots.has_config(held.config) && checksum::of_slot(&stored) == row.get::<_, i64>(8)?;
+            if sound {
+                book.slots.restore(&stored);
+            }
+            Ok(sound)
+        })?;
+        self.require(sound, "a slot does not match its checksum")
+    }
+}
+
+fn config_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotConfig>> {
+    let zone: Option<String> = row.get(8)?;
+    let business_hours = match zone {
+        None => None,
+        Some(zone) => {
+            let (days, from, to): (String, String, String) = (row.get(9)?, row.get(10)?, row.get(11)?);
+            let days: Vec<_> = days.split_ascii_whitespace().map(str::to_owned).collect();
+            match BusinessHours::new(&zone, &days, &from, &to) {
+                Ok(hours) => Some(hours),
+                Err(_) => return Ok(None),
+            }
+        }
+    };
+    let (Some(blackouts), Ok(name)) =
+        (periods_of(row.get_ref(7)?.as_str()?), SlotConfigName::new(row.get_ref(1)?.as_str()?))
+    else {
+        return Ok(None);
+    };
+    let rule = SlotRule {
+        max_per_window: row.get(3)?,
+        window_ms: row.get(4)?,
+        headroom_windows: row.get(5)?,
+        calendar: Calendar { blackouts, business_hours },
+    };
+    Ok(Some(SlotConfig { name, version: row.get(2)?, rule, created_at: Timestamp::from_millis(row.get(6)?) }))
+}
+
+fn periods_of(text: &str) -> Option<Vec<Period>> {
+    let instant = |text: &str| text.parse().ok().map(Timestamp::from_millis);
+    let period = |text: &str| {
+        let (from, to) = text.split_once(':')?;
+        Some(Period { from: instant(from)?, to: instant(to)? })
+    };
+    text.split_ascii_whitespace().map(period).collect()
+}
