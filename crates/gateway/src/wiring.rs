@@ -76,7 +76,7 @@ fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {
 
 fn options(settings: EmbeddedSettings, intake_max: usize) -> Options {
     Options {
-        dir: settings.path,
+        dir: settings.path.clone(),
         sync: settings.sync,
         pending_max: settings.pending_max,
         intake_max,
@@ -86,6 +86,7 @@ fn options(settings: EmbeddedSettings, intake_max: usize) -> Options {
         idempotency_keys_max: settings.idempotency_keys_max,
         retention_ms: settings.retention_ms,
         readers: settings.readers,
+        ..Options::new(settings.path)
     }
 }
 

@@ -71,6 +71,10 @@ impl Gateway {
         eventually(|| Some(self.get(&path).json()).filter(|record| record["status"] == "delivered"))
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());

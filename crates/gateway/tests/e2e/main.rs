@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
 
 mod client;
+mod disk;
 mod edges;
 mod first_flow;
 mod gateway;
