@@ -9,6 +9,7 @@ mod property;
 
 pub use op::{Admit, Op, Settle, ops};
 pub use property::compare_with_model;
+pub(crate) use property::runner;
 
 use anyhow::Context;
 

@@ -5,6 +5,7 @@
 //! Architecture invariant: depends on the domain alone. An adapter brings its own [`Backend`] and is tested
 //! from its own crate.
 
+pub mod buckets;
 mod clock;
 pub mod conformance;
 pub mod drive;

@@ -1,5 +1,6 @@
 use std::hash::{BuildHasher, RandomState};
 
+use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::{drive, ops};
@@ -13,17 +14,12 @@ const PENDING_MAX: usize = 24;
 /// Runs `cases` random sequences, each on a fresh ledger, and panics with the shortest one that goes wrong.
 /// `TIDEGATE_SEED` repeats a run; the seed stands in the panic's text.
 pub fn compare_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B) {
-    let seed = seed();
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .expect("a runtime");
-    let result = TestRunner::new_with_rng(config, rng).run(&ops(OPS_MAX), |ops| {
+    runner(cases, &ops(OPS_MAX), |ops| {
         let outcome = runtime.block_on(async {
             let setup = Setup { pending_max: PENDING_MAX, ..Setup::default() };
             let model = ModelLedger::new(setup.clone());
@@ -32,6 +28,20 @@ pub fn compare_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B) {
         });
         outcome.map_err(|error| TestCaseError::fail(format!("{error:#}")))
     });
+}
+
+/// Runs `cases` random values through `test` and panics with the smallest that fails, and its seed.
+pub(crate) fn runner<S: Strategy>(
+    cases: u32,
+    strategy: &S,
+    test: impl Fn(S::Value) -> Result<(), TestCaseError>,
+) {
+    let seed = seed();
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let result = TestRunner::new_with_rng(config, rng).run(strategy, test);
     if let Err(error) = result {
         panic!("TIDEGATE_SEED={seed} repeats this.\n{error}");
     }

@@ -1,0 +1,3 @@
+//! Where the buckets of policies are kept.
+
+pub mod memory;

@@ -1,0 +1,128 @@
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use proptest::test_runner::TestCaseError;
+use tidegate_domain::Clock;
+use tidegate_domain::limits::{BucketRule, Buckets, PolicyId, PolicyName, PolicyRule, Take};
+
+use super::at_once;
+use super::model::{ModelBuckets, ModelRule};
+use super::op::{Op, ops, rules};
+use crate::TestClock;
+use crate::drive::runner;
+
+const OPS_MAX: usize = 120;
+
+/// Whether the store has room for all buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pressure {
+    /// Every answer is the model's.
+    None,
+    /// Buckets are given up: a request passes only if it would with nothing given up.
+    Evicting,
+}
+
+/// Runs `cases` random sequences, each on a fresh store, and panics with the shortest one that goes wrong.
+/// `open` makes a store on the clock; `sweep` lets it forget what it may.
+pub fn compare_buckets_with_model<B: Buckets>(
+    cases: u32,
+    pressure: Pressure,
+    open: impl Fn(Arc<TestClock>) -> B,
+    sweep: impl Fn(&B),
+) {
+    let keys = if pressure == Pressure::None { 4 } else { 40 };
+    let strategy = (rules(), ops(keys, OPS_MAX));
+    runner(cases, &strategy, |(rules, ops)| {
+        let clock = Arc::new(TestClock::new());
+        let store = open(clock.clone());
+        let mut pair = Pair { store: &store, sweep: &sweep, model: ModelBuckets::default(), clock, pressure };
+        let all = pair.apply(&Op::Reconfigure(rules)).and_then(|()| {
+            let numbered = ops.iter().enumerate();
+            numbered.into_iter().try_for_each(|(number, op)| {
+                pair.apply(op).with_context(|| format!("operation {number}, {op:?}, of {ops:?}"))
+            })
+        });
+        all.map_err(|error| TestCaseError::fail(format!("{error:#}")))
+    });
+}
+
+struct Pair<'a, B> {
+    store: &'a B,
+    sweep: &'a dyn Fn(&B),
+    model: ModelBuckets,
+    clock: Arc<TestClock>,
+    pressure: Pressure,
+}
+
+impl<B: Buckets> Pair<'_, B> {
+    fn apply(&mut self, op: &Op) -> anyhow::Result<()> {
+        let now_ns = self.clock.monotonic_ns();
+        match op {
+            Op::Take(takes) => self.take(takes, now_ns)?,
+            Op::AdvanceNs(ns) => self.clock.advance_ns(*ns),
+            Op::WallBackMs(ms) => self.clock.set(self.clock.now().minus_ms(*ms)),
+            Op::Reconfigure(rules) => {
+                self.model.reconfigure_from_any(rules.clone(), now_ns);
+                let rules =
+                    rules.iter().enumerate().filter_map(|(id, rule)| Some(policy_rule(id, &(*rule)?)));
+                at_once(self.store.reconfigure(&rules.collect::<Vec<_>>()))?;
+            }
+            Op::Peek(policy, key) => {
+                let name = key.to_string();
+                let shown = at_once(self.store.peek(bucket(*policy, &name)))?;
+                let known = self.model.standing((*policy, *key), now_ns);
+                ensure!(self.pressure != Pressure::None || shown == known, "{shown:?}, not {known:?}");
+            }
+            Op::Reset(policy, key) => {
+                self.model.reset((*policy, *key));
+                at_once(self.store.reset(bucket(*policy, &key.to_string())))?;
+            }
+            Op::Sweep => (self.sweep)(self.store),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, takes: &[(usize, u8)], now_ns: u64) -> anyhow::Result<()> {
+        let names: Vec<_> = takes.iter().map(|(_, key)| key.to_string()).collect();
+        let asked: Vec<_> = takes.iter().zip(&names).map(|((policy, _), key)| bucket(*policy, key)).collect();
+        let taken = at_once(self.store.take(&asked))?;
+        let (could, passes) = (self.model.could_pay(takes, now_ns), self.model.passes(takes, now_ns));
+        match self.pressure {
+            Pressure::None => {
+                ensure!(taken.passed == passes, "passed {}, the model says {passes}", taken.passed)
+            }
+            Pressure::Evicting => ensure!(passes || !taken.passed, "passed, with tokens that nobody had"),
+        }
+        self.model.settle(takes, taken.passed, now_ns);
+        if self.pressure == Pressure::None {
+            for ((take, could), standing) in takes.iter().zip(could).zip(taken.standings) {
+                ensure!(standing.lacked != could, "{take:?} lacked: {}", standing.lacked);
+                let Some(mut known) = self.model.standing(*take, now_ns) else { continue };
+                known.lacked = !could;
+                ensure!(standing == known, "{take:?} stands at {standing:?}, not {known:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ModelBuckets {
+    fn reconfigure_from_any(&mut self, rules: Vec<Option<ModelRule>>, now_ns: u64) {
+        self.rules.resize(rules.len(), None);
+        self.reconfigure(rules, now_ns);
+    }
+}
+
+fn bucket(policy: usize, key: &str) -> Take<'_> {
+    Take { policy: id(policy), key }
+}
+
+fn id(policy: usize) -> PolicyId {
+    PolicyId(u32::try_from(policy).expect("few policies"))
+}
+
+fn policy_rule(policy: usize, rule: &ModelRule) -> PolicyRule {
+    let name = PolicyName::new(&format!("policy-{policy}")).expect("a name");
+    let rule = BucketRule::new(rule.capacity, rule.refill_per_second(), rule.cost, rule.shadow);
+    PolicyRule { id: id(policy), name, rule: rule.expect("a rule that works") }
+}
