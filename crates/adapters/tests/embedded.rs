@@ -57,7 +57,14 @@ impl Backend for EmbeddedBackend {
 
 tidegate_testkit::conformance_cases!(EmbeddedBackend::new());
 
+tidegate_testkit::slot_cases!(EmbeddedBackend::new());
+
 #[test]
 fn the_embedded_ledger_agrees_with_the_model() {
     tidegate_testkit::drive::compare_with_model(300, EmbeddedBackend::fast);
+}
+
+#[test]
+fn the_embedded_slots_agree_with_the_model() {
+    tidegate_testkit::drive::compare_slots_with_model(300, EmbeddedBackend::fast);
 }

@@ -1,15 +1,17 @@
-//! The case list of the Ledger port. A backend runs all of it:
+//! The case lists of the Ledger port and of the Slots port. A backend runs all of both:
 //!
 //! ```text
 //! tidegate_testkit::conformance_cases!(EmbeddedBackend::new());
+//! tidegate_testkit::slot_cases!(EmbeddedBackend::new());
 //! ```
 //!
-//! expands to one `#[tokio::test]` per case, each on a ledger of its own. The calling crate needs tokio with
+//! expand to one `#[tokio::test]` per case, each on a ledger of its own. The calling crate needs tokio with
 //! `macros` and `rt-multi-thread` among its dev-dependencies.
 
 pub mod admission;
 pub mod bodies;
 pub mod claims;
+pub mod deferrals;
 pub mod idempotency;
 pub mod lanes;
 pub mod leases;
@@ -18,11 +20,17 @@ pub mod quotas;
 pub mod records;
 pub mod reopening;
 pub mod settlement;
+pub mod slot_configs;
+pub mod slot_messages;
+pub mod slot_releases;
+mod slot_steps;
+pub mod slots;
 mod steps;
 pub mod waiting;
 
 use std::time::Duration;
 
+pub use slot_steps::{Ask, ask, event, per_window, slot_config};
 pub use steps::{Draft, queue, sms, user};
 
 use crate::{Backend, Harness, Setup};
@@ -56,6 +64,16 @@ macro_rules! conformance_cases {
             quotas::a_batch_is_charged_in_order,
             quotas::users_do_not_share_a_quota,
             quotas::a_clock_set_back_neither_adds_quota_nor_shuts_out,
+            deferrals::over_the_quota_it_is_due_when_the_next_window_begins,
+            deferrals::within_the_quota_nothing_is_deferred,
+            deferrals::deferred_messages_fill_window_after_window,
+            deferrals::later_sends_see_what_was_deferred_into_their_window,
+            deferrals::past_the_horizon_it_is_denied,
+            deferrals::deferred_messages_survive_a_reopen_in_mid_window,
+            deferrals::a_deferred_message_keeps_its_recipients_order,
+            deferrals::a_deferred_message_is_never_earlier_than_it_asked,
+            deferrals::a_deleted_quota_is_unknown,
+            deferrals::quotas_are_listed_by_user_id_page_by_page,
             idempotency::the_same_key_answers_the_first_message,
             idempotency::another_request_under_the_key_is_a_conflict,
             idempotency::a_duplicate_is_not_charged,
@@ -129,6 +147,50 @@ macro_rules! conformance_cases {
             reopening::leases_are_void_and_unspent,
             reopening::a_token_from_an_earlier_life_settles_nothing,
             reopening::new_ids_are_new,
+        }
+    };
+}
+
+/// The cases of the Slots port, in the same way.
+#[macro_export]
+macro_rules! slot_cases {
+    ($backend:expr) => {
+        $crate::conformance_tests! { $backend;
+            slots::an_event_is_assigned_at_or_after_its_request,
+            slots::a_request_for_the_past_is_placed_there,
+            slots::the_same_event_gets_the_same_slot_whatever_it_asks,
+            slots::the_first_window_counts_in_proportion,
+            slots::the_earliest_windows_fill_first,
+            slots::parallel_reservations_never_fill_a_window_past_its_limit,
+            slots::of_parallel_requests_for_one_event_one_takes_a_place,
+            slots::past_the_headroom_there_is_no_room,
+            slots::an_unknown_config_has_no_slots,
+            slots::configurations_do_not_share_windows,
+            slots::a_batch_of_reservations_is_decided_in_order,
+            slots::a_forecast_says_what_a_reservation_then_gets,
+            slots::a_ledger_full_of_slots_refuses_until_one_is_given_back,
+            slots::a_slot_is_forgotten_when_its_time_is_over,
+            slot_configs::versions_are_kept_and_the_newest_is_active,
+            slot_configs::a_larger_maximum_opens_full_windows,
+            slot_configs::a_smaller_maximum_leaves_windows_full,
+            slot_configs::another_window_size_is_refused_while_slots_lie_ahead,
+            slot_configs::slots_given_back_do_not_hold_the_window_size,
+            slot_configs::a_slot_outlives_a_change_of_window_size,
+            slot_configs::blackouts_have_no_capacity,
+            slot_configs::outside_business_hours_there_is_no_capacity,
+            slot_releases::a_slot_given_back_is_taken_by_the_next_event,
+            slot_releases::an_unknown_event_gives_nothing_back,
+            slot_releases::an_event_that_gave_its_slot_back_may_ask_again,
+            slot_releases::a_slot_given_back_deletes_its_waiting_message,
+            slot_releases::a_message_taken_back_lets_the_next_of_its_recipient_go,
+            slot_releases::a_slot_is_used_once_its_message_is_on_its_way,
+            slot_releases::a_slot_is_used_once_its_message_is_dead,
+            slot_messages::a_slots_message_is_due_at_its_scheduled_time,
+            slot_messages::an_event_admits_its_message_once,
+            slot_messages::without_a_slot_there_is_no_message,
+            slot_messages::without_room_for_the_message_there_is_no_slot,
+            slot_messages::messages_of_slots_keep_their_recipients_order,
+            slot_messages::slots_survive_a_reopen,
         }
     };
 }

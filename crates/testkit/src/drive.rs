@@ -6,10 +6,12 @@
 mod op;
 mod pair;
 mod property;
+mod slots;
 
 pub use op::{Admit, Op, Settle, ops};
-pub use property::compare_with_model;
 pub(crate) use property::runner;
+pub use property::{compare_slots_with_model, compare_with_model};
+pub use slots::{Reserve, SlotOp, slot_ops};
 
 use anyhow::Context;
 
@@ -24,5 +26,6 @@ pub async fn drive(subject: &Harness, model: &ModelLedger, ops: &[Op]) -> anyhow
         pair.apply(op).await.with_context(|| format!("operation {number}, {op:?}"))?;
     }
     pair.apply(&Op::Sweep).await.context("the closing sweep")?;
-    pair.compare_records().await
+    pair.compare_records().await?;
+    pair.compare_slots().await
 }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tidegate_domain::Ledger;
+use tidegate_domain::{Ledger, Slots};
 
 use crate::TestClock;
 
@@ -10,14 +10,21 @@ use crate::TestClock;
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// Called again after [`close`](Backend::close), it opens the same ledger.
-    async fn open(&self, setup: &Setup) -> anyhow::Result<Arc<dyn Ledger>>;
+    async fn open(&self, setup: &Setup) -> anyhow::Result<Opened>;
 
     /// Ends the ledger's life in this process as a crash would: leases are void, what was answered stays. When
     /// it returns, the ledger can be opened again.
-    async fn close(&self, ledger: Arc<dyn Ledger>) -> anyhow::Result<()> {
-        drop(ledger);
+    async fn close(&self, opened: Opened) -> anyhow::Result<()> {
+        drop(opened);
         Ok(())
     }
+}
+
+/// One ledger, through each of its ports.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    pub ledger: Arc<dyn Ledger>,
+    pub slots: Arc<dyn Slots>,
 }
 
 /// The settings that the cases count on.
@@ -27,33 +34,53 @@ pub struct Setup {
     /// Small, so that a test can fill the ledger.
     pub pending_max: usize,
     pub idempotency_window_ms: u64,
+    pub slots_max: usize,
+    pub slot_retention_ms: u64,
 }
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A ledger under test with the clock that rules it.
 pub struct Harness {
     pub clock: Arc<TestClock>,
     setup: Setup,
     backend: Box<dyn Backend>,
-    ledger: Mutex<Option<Arc<dyn Ledger>>>,
+    opened: Mutex<Option<Opened>>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { clock: Arc::default(), pending_max: 64, idempotency_window_ms: 24 * 60 * 60 * 1_000 }
+        Self {
+            clock: Arc::default(),
+            pending_max: 64,
+            idempotency_window_ms: DAY_MS,
+            slots_max: 400,
+            slot_retention_ms: DAY_MS,
+        }
+    }
+}
+
+impl Opened {
+    pub fn new(ledger: Arc<impl Ledger + Slots>) -> Self {
+        Self { ledger: ledger.clone(), slots: ledger }
     }
 }
 
 impl Harness {
     pub async fn open(backend: impl Backend, setup: Setup) -> anyhow::Result<Self> {
-        let ledger = backend.open(&setup).await?;
+        let opened = backend.open(&setup).await?;
         let clock = setup.clock.clone();
-        Ok(Self { clock, setup, backend: Box::new(backend), ledger: Mutex::new(Some(ledger)) })
+        Ok(Self { clock, setup, backend: Box::new(backend), opened: Mutex::new(Some(opened)) })
     }
 
     /// The ledger in its current life. Don't keep the handle over a [`reopen`](Harness::reopen).
     pub fn ledger(&self) -> Arc<dyn Ledger> {
-        let held = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        held.clone().expect("the ledger is open")
+        self.opened().ledger
+    }
+
+    /// The same ledger's slots.
+    pub fn slots(&self) -> Arc<dyn Slots> {
+        self.opened().slots
     }
 
     pub fn setup(&self) -> &Setup {
@@ -66,12 +93,17 @@ impl Harness {
 
     /// Closes the ledger, moves the clock as a machine's may move while nothing runs, and opens it again.
     pub async fn reopen_after(&self, while_closed: impl FnOnce(&TestClock)) -> anyhow::Result<()> {
-        let old = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let old = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.backend.close(old.expect("the ledger is open")).await?;
         while_closed(&self.clock);
         let new = self.backend.open(&self.setup).await?;
-        *self.ledger.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
         Ok(())
+    }
+
+    fn opened(&self) -> Opened {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.clone().expect("the ledger is open")
     }
 }
 

@@ -4,6 +4,7 @@
 mod quotas;
 mod row;
 mod rules;
+mod slots;
 mod turn;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,14 +12,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, Health, Ledger, LedgerError,
-    MessageId, MessageRecord, Settled, Settlement, UserId,
+    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health, Ledger,
+    LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement, Slot,
+    SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 use tokio::time::Instant;
 
 use self::rules::Rules;
-use crate::{Backend, Setup};
+use crate::{Backend, Opened, Setup};
 
 /// How often a waiting claim looks again. Polling is the naive way to notice both arrivals and due times.
 const POLL: Duration = Duration::from_millis(2);
@@ -101,7 +104,7 @@ impl Ledger for ModelLedger {
     }
 
     async fn sweep(&self) -> Result<(), LedgerError> {
-        drop(self.rules());
+        self.rules().forget_slots(self.setup.clock.now(), self.setup.slot_retention_ms);
         Ok(())
     }
 
@@ -119,11 +122,48 @@ impl Ledger for ModelLedger {
 }
 
 #[async_trait]
+impl Slots for ModelLedger {
+    async fn put_slot_config(
+        &self,
+        name: SlotConfigName,
+        rule: SlotRule,
+    ) -> Result<SlotConfigPut, LedgerError> {
+        Ok(self.rules().put_slot_config(name, rule, self.setup.clock.now()))
+    }
+
+    async fn slot_config(&self, name: SlotConfigName) -> Result<Vec<SlotConfig>, LedgerError> {
+        Ok(self.rules().slot_config(&name))
+    }
+
+    async fn reserve(&self, batch: Vec<Reservation>) -> Result<Vec<Reserved>, LedgerError> {
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        Ok(batch.into_iter().map(|reservation| rules.reserve(reservation, now, &self.setup)).collect())
+    }
+
+    async fn slot(&self, event: EventId) -> Result<Option<Slot>, LedgerError> {
+        Ok(self.rules().slot(&event))
+    }
+
+    async fn release(&self, event: EventId) -> Result<Released, LedgerError> {
+        Ok(self.rules().release(&event, self.setup.clock.now()))
+    }
+
+    async fn forecast(
+        &self,
+        config: SlotConfigName,
+        requested: Timestamp,
+        jitter: u64,
+    ) -> Result<Forecast, LedgerError> {
+        Ok(self.rules().forecast(&config, requested, jitter, &self.setup))
+    }
+}
+
+#[async_trait]
 impl Backend for ModelBackend {
-    async fn open(&self, setup: &Setup) -> anyhow::Result<Arc<dyn Ledger>> {
+    async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
         let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
         let model = model.get_or_insert_with(|| Arc::new(ModelLedger::new(setup.clone())));
         model.restart();
-        Ok(model.clone())
+        Ok(Opened::new(model.clone()))
     }
 }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Counts, Durability, Health, Ledger, LedgerError, MessageId,
-    MessageRecord, Settled, Settlement, UserId,
+    Admission, Admitted, Claim, ClaimRequest, Counts, Durability, EventId, Forecast, Health, Ledger,
+    LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement, Slot,
+    SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
-use tidegate_testkit::drive::compare_with_model;
-use tidegate_testkit::{Backend, ModelBackend, Setup};
+use tidegate_testkit::drive::{compare_slots_with_model, compare_with_model};
+use tidegate_testkit::{Backend, ModelBackend, Opened, Setup};
 
 #[test]
 fn the_model_agrees_with_itself() {
     compare_with_model(100, ModelBackend::default);
+    compare_slots_with_model(200, ModelBackend::default);
 }
 
 #[test]
@@ -37,17 +40,41 @@ fn an_answer_that_was_not_kept_is_caught() {
     assert!(is_caught(Fault::DropsRetries));
 }
 
+#[test]
+fn a_slot_given_without_its_message_is_caught() {
+    assert!(is_caught(Fault::DropsSlotMessages));
+}
+
+#[test]
+fn a_place_too_late_is_caught() {
+    assert!(is_caught(Fault::SkipsAhead));
+}
+
+#[test]
+fn a_slot_that_was_not_given_back_is_caught() {
+    assert!(is_caught(Fault::KeepsReleased));
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     ClaimsOneTooMany,
     ChargesNothing,
     ForgetsKeys,
     DropsRetries,
+    DropsSlotMessages,
+    SkipsAhead,
+    KeepsReleased,
 }
 
 fn is_caught(fault: Fault) -> bool {
-    catch_unwind(|| compare_with_model(100, || FaultyBackend { fault, inner: ModelBackend::default() }))
-        .is_err()
+    let backend = || FaultyBackend { fault, inner: ModelBackend::default() };
+    catch_unwind(|| match fault {
+        Fault::DropsSlotMessages | Fault::SkipsAhead | Fault::KeepsReleased => {
+            compare_slots_with_model(100, backend);
+        }
+        _ => compare_with_model(100, backend),
+    })
+    .is_err()
 }
 
 struct FaultyBackend {
@@ -59,12 +86,14 @@ struct FaultyBackend {
 struct Faulty {
     fault: Fault,
     inner: Arc<dyn Ledger>,
+    slots: Arc<dyn Slots>,
 }
 
 #[async_trait]
 impl Backend for FaultyBackend {
-    async fn open(&self, setup: &Setup) -> anyhow::Result<Arc<dyn Ledger>> {
-        Ok(Arc::new(Faulty { fault: self.fault, inner: self.inner.open(setup).await? }))
+    async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
+        let Opened { ledger, slots } = self.inner.open(setup).await?;
+        Ok(Opened::new(Arc::new(Faulty { fault: self.fault, inner: ledger, slots })))
     }
 }
 
@@ -140,5 +169,51 @@ impl Ledger for Faulty {
 
     async fn failed(&self) -> String {
         self.inner.failed().await
+    }
+}
+
+#[async_trait]
+impl Slots for Faulty {
+    async fn put_slot_config(
+        &self,
+        name: SlotConfigName,
+        rule: SlotRule,
+    ) -> Result<SlotConfigPut, LedgerError> {
+        self.slots.put_slot_config(name, rule).await
+    }
+
+    async fn slot_config(&self, name: SlotConfigName) -> Result<Vec<SlotConfig>, LedgerError> {
+        self.slots.slot_config(name).await
+    }
+
+    async fn reserve(&self, mut batch: Vec<Reservation>) -> Result<Vec<Reserved>, LedgerError> {
+        for reservation in &mut batch {
+            match self.fault {
+                Fault::DropsSlotMessages => reservation.message = None,
+                Fault::SkipsAhead => reservation.requested = reservation.requested.plus_ms(1_000),
+                _ => (),
+            }
+        }
+        self.slots.reserve(batch).await
+    }
+
+    async fn slot(&self, event: EventId) -> Result<Option<Slot>, LedgerError> {
+        self.slots.slot(event).await
+    }
+
+    async fn release(&self, event: EventId) -> Result<Released, LedgerError> {
+        match (self.fault, self.slots.slot(event.clone()).await?) {
+            (Fault::KeepsReleased, Some(slot)) if slot.message.is_none() => Ok(Released::Released(slot)),
+            _ => self.slots.release(event).await,
+        }
+    }
+
+    async fn forecast(
+        &self,
+        config: SlotConfigName,
+        requested: Timestamp,
+        jitter: u64,
+    ) -> Result<Forecast, LedgerError> {
+        self.slots.forecast(config, requested, jitter).await
     }
 }

@@ -3,6 +3,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tidegate_domain::{Lane, Outcome};
 
+use super::slots::SlotOp;
+
 /// Few of everything, so that operations meet: users, recipients, keys, queues are small numbers.
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -25,6 +27,7 @@ pub enum Op {
     ListQuotas {
         max: usize,
     },
+    Slots(SlotOp),
     /// Leases are void, everything answered stays.
     Reopen,
     Sweep,
@@ -93,7 +96,7 @@ fn admit() -> impl Strategy<Value = Admit> {
     )
 }
 
-fn settle() -> impl Strategy<Value = Settle> {
+pub(super) fn settle() -> impl Strategy<Value = Settle> {
     let outcome = prop_oneof![
         5 => Just(Outcome::Delivered),
         3 => select(vec![0, 50, 1_000])

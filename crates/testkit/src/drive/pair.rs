@@ -11,10 +11,10 @@ use crate::{Harness, ModelLedger};
 /// The two ledgers, and which of their messages and leases are the same.
 #[derive(Debug)]
 pub struct Pair<'a> {
-    subject: &'a Harness,
-    model: &'a ModelLedger,
+    pub(super) subject: &'a Harness,
+    pub(super) model: &'a ModelLedger,
     /// In admission order: the subject's id, the model's id.
-    ids: Vec<(MessageId, MessageId)>,
+    pub(super) ids: Vec<(MessageId, MessageId)>,
     /// In the order they were handed out.
     leases: Vec<[(MessageId, u64); 2]>,
 }
@@ -54,6 +54,7 @@ impl<'a> Pair<'a> {
                 let ours = self.subject.ledger().quotas(None, *max).await?;
                 agree(&ours, &self.model.quotas(None, *max).await?)?;
             }
+            Op::Slots(op) => self.apply_slots(op).await?,
             Op::Reopen => {
                 self.subject.reopen().await?;
                 self.model.restart();
@@ -151,7 +152,7 @@ impl<'a> Pair<'a> {
     }
 
     /// An id that the subject made up stays as it is and won't agree.
-    fn their_id(&self, ours: MessageId) -> MessageId {
+    pub(super) fn their_id(&self, ours: MessageId) -> MessageId {
         self.ids.iter().find(|(id, _)| *id == ours).map_or(ours, |(_, theirs)| *theirs)
     }
 }
@@ -194,7 +195,7 @@ fn answer(admitted: Admitted, place_of: impl Fn(MessageId) -> Option<usize>) -> 
     })
 }
 
-fn agree<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T) -> anyhow::Result<()> {
+pub(super) fn agree<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T) -> anyhow::Result<()> {
     ensure!(ours == theirs, "the ledger says\n  {ours:?}\nthe model says\n  {theirs:?}");
     Ok(())
 }

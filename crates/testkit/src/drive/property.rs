@@ -3,25 +3,43 @@ use std::hash::{BuildHasher, RandomState};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-use super::{drive, ops};
+use super::{Op, drive, ops, slot_ops};
 use crate::{Backend, Harness, ModelLedger, Setup};
 
 const OPS_MAX: usize = 80;
 
 /// Small, so that random sequences fill the ledger.
 const PENDING_MAX: usize = 24;
+const SLOTS_MAX: usize = 40;
+
+/// When old slots go is a backend's own affair, within bounds: longer than any sequence takes.
+const SLOT_RETENTION_MS: u64 = 400 * 86_400_000;
 
 /// Runs `cases` random sequences, each on a fresh ledger, and panics with the shortest one that goes wrong.
 /// `TIDEGATE_SEED` repeats a run; the seed stands in the panic's text.
 pub fn compare_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B) {
+    compare(cases, &ops(OPS_MAX), backend);
+}
+
+/// The same with sequences that are mostly about slots.
+pub fn compare_slots_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B) {
+    compare(cases, &slot_ops(OPS_MAX), backend);
+}
+
+fn compare<B: Backend>(cases: u32, sequences: &impl Strategy<Value = Vec<Op>>, backend: impl Fn() -> B) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .expect("a runtime");
-    runner(cases, &ops(OPS_MAX), |ops| {
+    runner(cases, sequences, |ops| {
         let outcome = runtime.block_on(async {
-            let setup = Setup { pending_max: PENDING_MAX, ..Setup::default() };
+            let setup = Setup {
+                pending_max: PENDING_MAX,
+                slots_max: SLOTS_MAX,
+                slot_retention_ms: SLOT_RETENTION_MS,
+                ..Setup::default()
+            };
             let model = ModelLedger::new(setup.clone());
             let subject = Harness::open(backend(), setup).await?;
             drive(&subject, &model, &ops).await

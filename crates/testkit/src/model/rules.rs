@@ -6,13 +6,15 @@ use tidegate_domain::{
 
 use super::quotas::Account;
 use super::row::{Lease, Row};
+use super::slots::SlotBook;
 use super::turn::Turn;
 use crate::Setup;
 
 #[derive(Debug, Default)]
 pub struct Rules {
     /// In admission order: a row's place is its sequence number less one.
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
+    pub(super) slots: SlotBook,
     keys: Vec<UsedKey>,
     accounts: Vec<Account>,
     turns: Vec<Turn>,
@@ -200,7 +202,7 @@ impl Rules {
             delivered: count(&|row| row.record.status == Status::Delivered),
             dead: count(&|row| row.record.status == Status::Dead),
             expired: count(&|row| row.record.status == Status::Expired),
-            deleted: 0,
+            deleted: count(&|row| row.record.status == Status::Deleted),
             pending: count(&Row::is_pending),
             leased: count(&|row| row.lease.is_some()),
             depth: Lane::ALL.map(|lane| count(&|row| row.is_pending() && row.record.lane == lane)),
