@@ -29,6 +29,9 @@ impl Announcement<'_> {
         }
         if std::io::stderr().is_terminal() {
             eprint!("{}", self.block());
+        } else {
+            // Without quotes, so that it can be pasted from a JSON line too; the answer links to the rest.
+            tracing::info!("try: curl -sS{} http://{}/", self.login(), reachable(self.address));
         }
     }
 
