@@ -4,6 +4,7 @@ mod layers;
 mod principals;
 mod problem;
 mod reader;
+mod slots;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use self::reader::Reader;
 
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
 pub use self::problem::{Origin, Problem, Problems};
+pub use self::slots::SlotSettings;
 
 /// The reference of all settings, and their defaults.
 pub const DEFAULT: &str = include_str!("config/default.toml");
@@ -32,6 +34,9 @@ pub struct Settings {
     pub ledger: LedgerSettings,
     /// Admissions under way in front of the ledger, whichever it is.
     pub intake_max: usize,
+    /// How far ahead of now a message may be deferred when its quota is used up.
+    pub defer_horizon_ms: u64,
+    pub slots: SlotSettings,
     pub sender: SenderSettings,
     pub principals: Vec<PrincipalSpec>,
     pub log: LogSettings,
@@ -54,6 +59,8 @@ pub struct EmbeddedSettings {
     pub idempotency_keys_max: usize,
     pub retention_ms: u64,
     pub readers: usize,
+    pub slots_max: usize,
+    pub slot_retention_ms: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -113,11 +120,23 @@ impl Settings {
         let limits = read_limits(reader);
         let intake_max = reader.size("ledger.intake_max", 1..=1_000_000);
         let ledger = LedgerSettings::read(reader);
+        let defer_horizon_ms = reader.number("quotas.defer_horizon_ms", 0..=YEAR_MS);
+        let slots = SlotSettings::read(reader);
         let sender = SenderSettings::read(reader);
         let log = LogSettings::read(reader);
         let principals = principals::read(&layers.principals, &mut reader.problems);
         let listen = read_listen(reader, layers.principals.is_empty());
-        Some(Self { listen: listen?, limits, ledger: ledger?, intake_max, sender, principals, log: log? })
+        Some(Self {
+            listen: listen?,
+            limits,
+            ledger: ledger?,
+            intake_max,
+            defer_horizon_ms,
+            slots: slots?,
+            sender,
+            principals,
+            log: log?,
+        })
     }
 }
 
@@ -181,6 +200,8 @@ impl EmbeddedSettings {
             idempotency_keys_max: reader.size("ledger.idempotency_keys_max", 1..=1_000_000_000),
             retention_ms: reader.number("ledger.retention_ms", 1_000..=100 * YEAR_MS),
             readers: reader.size("ledger.readers", 1..=64),
+            slots_max: reader.size("slots.slots_max", 1..=1_000_000_000),
+            slot_retention_ms: reader.number("slots.retention_ms", 1_000..=100 * YEAR_MS),
         };
         if settings.retention_ms < settings.idempotency_window_ms {
             let window = settings.idempotency_window_ms;

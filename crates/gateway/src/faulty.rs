@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::*;
 use tidegate_testkit::{ModelLedger, Setup};
 
@@ -121,5 +122,45 @@ impl Ledger for FaultyLedger {
             }
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
+    }
+}
+
+#[async_trait]
+impl Slots for FaultyLedger {
+    async fn put_slot_config(
+        &self,
+        name: SlotConfigName,
+        rule: SlotRule,
+    ) -> Result<SlotConfigPut, LedgerError> {
+        self.fault()?;
+        self.ledger.put_slot_config(name, rule).await
+    }
+
+    async fn slot_config(&self, name: SlotConfigName) -> Result<Vec<SlotConfig>, LedgerError> {
+        self.ledger.slot_config(name).await
+    }
+
+    async fn reserve(&self, batch: Vec<Reservation>) -> Result<Vec<Reserved>, LedgerError> {
+        self.fault()?;
+        let _permit = self.gate.acquire().await;
+        self.ledger.reserve(batch).await
+    }
+
+    async fn slot(&self, event: EventId) -> Result<Option<Slot>, LedgerError> {
+        self.ledger.slot(event).await
+    }
+
+    async fn release(&self, event: EventId) -> Result<Released, LedgerError> {
+        self.fault()?;
+        self.ledger.release(event).await
+    }
+
+    async fn forecast(
+        &self,
+        config: SlotConfigName,
+        requested: Timestamp,
+        jitter: u64,
+    ) -> Result<Forecast, LedgerError> {
+        self.ledger.forecast(config, requested, jitter).await
     }
 }

@@ -16,22 +16,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::Router;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tidegate_domain::{Clock, Ledger, QueueName};
+use tidegate_domain::{Clock, Ledger, QueueName, Slots};
 use tidegate_edge::Limits;
 use tokio::sync::Semaphore;
 
+use crate::config::{Settings, SlotSettings};
+use crate::randomness::Randomness;
 use crate::sender::SenderStatus;
 
 /// What the handlers share.
 #[derive(Debug)]
 pub struct Gateway {
     pub ledger: Arc<dyn Ledger>,
+    /// The same ledger's.
+    pub slots: Arc<dyn Slots>,
     pub clock: Arc<dyn Clock>,
     pub limits: Limits,
     /// Where `/api/send` puts its messages.
     pub queue: QueueName,
     /// One permit per admission under way, taken before its body is read.
     pub intake: Semaphore,
+    pub defer_horizon_ms: u64,
+    pub slot_settings: SlotSettings,
+    pub randomness: Randomness,
     pub sender: Arc<SenderStatus>,
     pub metrics: MetricsHandle,
     draining: AtomicBool,
@@ -42,16 +49,26 @@ pub struct MetricsHandle(pub PrometheusHandle);
 
 impl Gateway {
     pub fn new(
-        ledger: Arc<dyn Ledger>,
+        ledger: Arc<impl Ledger + Slots>,
         clock: Arc<dyn Clock>,
-        limits: Limits,
+        settings: &Settings,
         queue: QueueName,
-        intake_max: usize,
         metrics: MetricsHandle,
     ) -> Self {
-        let intake = Semaphore::new(intake_max.min(Semaphore::MAX_PERMITS));
-        let (sender, draining) = (Arc::default(), AtomicBool::new(false));
-        Self { ledger, clock, limits, queue, intake, sender, metrics, draining }
+        Self {
+            ledger: ledger.clone(),
+            slots: ledger,
+            clock,
+            limits: settings.limits,
+            queue,
+            intake: Semaphore::new(settings.intake_max.min(Semaphore::MAX_PERMITS)),
+            defer_horizon_ms: settings.defer_horizon_ms,
+            slot_settings: settings.slots.clone(),
+            randomness: Randomness::new(),
+            sender: Arc::default(),
+            metrics,
+            draining: AtomicBool::new(false),
+        }
     }
 
     /// From now on the gateway is not ready; what is under way goes on.

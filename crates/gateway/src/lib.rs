@@ -10,6 +10,7 @@ pub mod config;
 #[cfg(test)]
 mod faulty;
 mod http;
+mod randomness;
 pub mod sender;
 pub mod server;
 mod signals;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tidegate_domain::{Channel, Clock, Ledger, QueueName};
+use tidegate_domain::{Channel, Clock, Ledger, QueueName, Slots};
 use tidegate_edge::{Edge, Principals, serve};
 use tokio::net::TcpListener;
 
@@ -31,21 +31,15 @@ pub struct LedgerFailed {
 pub async fn run(
     settings: Settings,
     listener: TcpListener,
-    ledger: Arc<dyn Ledger>,
+    ledger: Arc<impl Ledger + Slots>,
     channel: Arc<dyn Channel>,
     clock: Arc<dyn Clock>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let queue = QueueName::new(QUEUE)?;
     let metrics = telemetry::metrics();
-    let gateway = Arc::new(Gateway::new(
-        ledger.clone(),
-        clock.clone(),
-        settings.limits,
-        queue.clone(),
-        settings.intake_max,
-        metrics.clone(),
-    ));
+    let gateway =
+        Arc::new(Gateway::new(ledger.clone(), clock.clone(), &settings, queue.clone(), metrics.clone()));
     let open = settings.principals.is_empty();
     let principals = if open {
         Principals::none()

@@ -86,6 +86,8 @@ fn options(settings: EmbeddedSettings, intake_max: usize) -> Options {
         idempotency_keys_max: settings.idempotency_keys_max,
         retention_ms: settings.retention_ms,
         readers: settings.readers,
+        slots_max: settings.slots_max,
+        slot_retention_ms: settings.slot_retention_ms,
         ..Options::new(settings.path)
     }
 }

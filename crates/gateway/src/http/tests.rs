@@ -27,12 +27,13 @@ impl Site {
 
     async fn on(ledger: FaultyLedger, intake_max: usize) -> Self {
         let ledger = Arc::new(ledger);
-        let limits = Loaded::from_sources(&Sources::default()).unwrap().settings.limits;
+        let mut settings = Loaded::from_sources(&Sources::default()).unwrap().settings;
+        settings.intake_max = intake_max;
+        let limits = settings.limits;
         let clock = Setup::default().clock;
         let queue = QueueName::new("sms").unwrap();
         let metrics = telemetry::metrics();
-        let gateway =
-            Arc::new(Gateway::new(ledger.clone(), clock.clone(), limits, queue, intake_max, metrics));
+        let gateway = Arc::new(Gateway::new(ledger.clone(), clock.clone(), &settings, queue, metrics));
         let app = Edge::new(limits, Principals::none(), clock, true).wrap(routes(gateway.clone()));
         let site = Self { ledger, gateway, app };
         let quota = json!({"userId": "alice", "rateLimit": 10, "timeWindow": 1});

@@ -10,9 +10,11 @@ use tidegate::config::{Loaded, Sources};
 use tidegate_adapters::SystemClock;
 use tidegate_adapters::channels::log::LogChannel;
 use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, Health, Ledger, LedgerError,
-    MessageId, MessageRecord, Settled, Settlement, UserId,
+    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health, Ledger,
+    LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement, Slot,
+    SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 
 #[derive(Debug, clap::Args)]
@@ -97,5 +99,44 @@ impl Ledger for NoLedger {
 
     async fn failed(&self) -> String {
         std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl Slots for NoLedger {
+    async fn put_slot_config(
+        &self,
+        name: SlotConfigName,
+        rule: SlotRule,
+    ) -> Result<SlotConfigPut, LedgerError> {
+        let created_at = self.clock.now();
+        Ok(SlotConfigPut::Stored(SlotConfig { name, version: 1, rule, created_at }))
+    }
+
+    async fn slot_config(&self, _: SlotConfigName) -> Result<Vec<SlotConfig>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    /// Whenever asked for: nothing is counted and nothing is kept.
+    async fn reserve(&self, batch: Vec<Reservation>) -> Result<Vec<Reserved>, LedgerError> {
+        let created_at = self.clock.now();
+        let assign = |Reservation { event, config, requested, .. }| {
+            let (scheduled, window_start) = (requested, requested);
+            let slot = Slot { event, config, requested, scheduled, window_start, created_at, message: None };
+            Reserved::Assigned(slot)
+        };
+        Ok(batch.into_iter().map(assign).collect())
+    }
+
+    async fn slot(&self, _: EventId) -> Result<Option<Slot>, LedgerError> {
+        Ok(None)
+    }
+
+    async fn release(&self, _: EventId) -> Result<Released, LedgerError> {
+        Ok(Released::UnknownEvent)
+    }
+
+    async fn forecast(&self, _: SlotConfigName, _: Timestamp, _: u64) -> Result<Forecast, LedgerError> {
+        Ok(Forecast::UnknownConfig)
     }
 }
