@@ -331,7 +331,6 @@ impl Book {
         let (put, before) = self.slots.put_config(name, rule, now);
         if let (SlotConfigPut::Stored(stored), Some(before)) = (&put, before) {
             group.slot_configs.push(SlotConfigRow { config: before.id(), stored: stored.clone() });
-            group.slots_removed.extend(before.removed_seqs());
             group.undo.push(Undo::SlotConfig(before));
         }
         put

@@ -31,7 +31,7 @@ pub(super) struct Engine {
 }
 
 /// A change, and what it answers with.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Change {
     Admit(Vec<Admission>),
     Settle(Vec<Settlement>),

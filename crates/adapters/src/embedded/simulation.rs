@@ -2,17 +2,19 @@
 //!
 //! Everything follows from a seed. A crash is a copy of the files at that instant, opened again: before the
 //! commit, in the middle of it (a torn WAL), or after it and before anybody was answered. Then the ledger has
-//! to be exactly what the model is that saw the committed groups and no others. `TIDEGATE_SEED` repeats one.
+//! to be exactly what the model is that saw the committed groups and no others. `TIDEGATE_SEED` repeats one,
+//! `TIDEGATE_SEEDS` runs that many.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tempfile::TempDir;
+use tidegate_domain::limits::slot::{Calendar, SlotRule};
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Clock, Due, Durability, Fingerprint, Idempotency,
-    IdempotencyKey, Lane, Ledger, MessageId, OnLimit, Outcome, QueueName, Recipient, Settled, Settlement,
-    UserId,
+    Admission, Admitted, Claim, ClaimRequest, Clock, Due, Durability, EventId, Fingerprint, Idempotency,
+    IdempotencyKey, Lane, Ledger, MessageId, OnLimit, Outcome, QueueName, Recipient, Released, Reservation,
+    Reserved, Settled, Settlement, Slot, SlotConfigName, SlotMessage, Slots, UserId,
 };
 use tidegate_testkit::{ModelLedger, Setup, TestClock};
 
@@ -27,9 +29,10 @@ const WINDOW_MS: u64 = 10_000;
 
 #[test]
 fn crashes_anywhere_leave_exactly_what_was_committed() {
-    let seeds = match std::env::var("TIDEGATE_SEED") {
-        Ok(seed) => vec![seed.parse().expect("TIDEGATE_SEED is a number")],
-        Err(_) => (0..SEEDS).collect(),
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let seeds = match number("TIDEGATE_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("TIDEGATE_SEEDS").unwrap_or(SEEDS)).collect(),
     };
     let mut crashes = [0; 4];
     for seed in seeds {
@@ -75,14 +78,13 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let clock = Arc::new(TestClock::default());
-        let setup =
-            Setup {
-                clock: clock.clone(),
-                pending_max: PENDING_MAX,
-                idempotency_window_ms: WINDOW_MS,
-                slots_max: 200,
-                slot_retention_ms: 5_000,
-            };
+        let setup = Setup {
+            clock: clock.clone(),
+            pending_max: PENDING_MAX,
+            idempotency_window_ms: WINDOW_MS,
+            slots_max: 200,
+            slot_retention_ms: 5_000,
+        };
         let dir = tempfile::tempdir().unwrap();
         let engine = Some(open(dir.path(), &clock));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -221,9 +223,14 @@ impl World {
 
     fn compare(&mut self) {
         self.engine().sweep().unwrap();
+        self.runtime.block_on(self.model.sweep()).unwrap();
         let theirs = self.runtime.block_on(self.model.counts()).unwrap();
         assert_eq!(self.engine().counts(), theirs);
         assert!(theirs.balanced());
+        for event in (0..12).map(|n| EventId::new(&format!("event{n}")).unwrap()) {
+            let theirs = self.runtime.block_on(self.model.slot(event.clone())).unwrap();
+            assert_eq!(self.engine().slot(event).map(slot_text), theirs.map(slot_text));
+        }
         for user in (0..3).map(user) {
             let theirs = self.runtime.block_on(self.model.quota(user.clone())).unwrap();
             assert_eq!(self.engine().quota(&user), theirs, "{user}");
@@ -241,7 +248,11 @@ impl World {
                 }
                 (put(who.clone()), put(who))
             }
-            1..4 if !self.leases.is_empty() => {
+            1 => {
+                let change = self.random_slot_change();
+                (change.clone(), change)
+            }
+            2..4 if !self.leases.is_empty() => {
                 let lease = self.leases[self.random.pick(self.leases.len())];
                 let outcome = match self.random.below(5) {
                     0 => Outcome::Retry { delay_ms: self.random.below(2_000), reason: "busy".into() },
@@ -258,6 +269,39 @@ impl World {
             _ => {
                 let batch: Vec<_> = (0..=self.random.below(3)).map(|_| self.random_admission()).collect();
                 (Change::Admit(batch.clone()), Change::Admit(batch))
+            }
+        }
+    }
+
+    fn random_slot_change(&mut self) -> Change {
+        let random = &mut self.random;
+        let event = |random: &mut Random| EventId::new(&format!("event{}", random.below(12))).unwrap();
+        match random.below(6) {
+            0 => Change::PutSlotConfig(
+                SlotConfigName::new("sim").unwrap(),
+                SlotRule {
+                    max_per_window: 1 + u32::try_from(random.below(3)).unwrap(),
+                    window_ms: [700, 1_000][random.pick(2)],
+                    headroom_windows: 20,
+                    calendar: Calendar::default(),
+                },
+            ),
+            1 => Change::Release(event(random)),
+            _ => {
+                self.bodies += 1;
+                let message = (random.below(2) == 0).then(|| SlotMessage {
+                    queue: queue(),
+                    recipient: Some(Recipient::new(&format!("r{}", random.below(4))).unwrap()),
+                    lane: Lane::ALL[random.pick(3)],
+                    body: Bytes::from(format!("message {}", self.bodies)),
+                });
+                Change::Reserve(vec![Reservation {
+                    event: event(random),
+                    config: SlotConfigName::new("sim").unwrap(),
+                    requested: self.clock.now().plus_ms(random.below(3_000)),
+                    jitter: random.next(),
+                    message,
+                }])
             }
         }
     }
@@ -299,7 +343,11 @@ impl World {
                     Change::PutQuota { user, limit, window_ms } => {
                         Changed::Quota(self.model.put_quota(user, limit, window_ms).await.unwrap())
                     }
-                    slots => panic!("not simulated here: {slots:?}"),
+                    Change::Reserve(batch) => Changed::Reserved(self.model.reserve(batch).await.unwrap()),
+                    Change::Release(event) => Changed::Released(self.model.release(event).await.unwrap()),
+                    Change::PutSlotConfig(name, rule) => {
+                        Changed::SlotConfig(self.model.put_slot_config(name, rule).await.unwrap())
+                    }
                 }
             })
         };
@@ -339,9 +387,26 @@ fn without_ids(changed: Vec<Changed>) -> Vec<Vec<String>> {
         Changed::Settled(settled) => settled.iter().map(|settled: &Settled| format!("{settled:?}")).collect(),
         Changed::Quota(quota) => vec![format!("{quota:?}")],
         Changed::Deleted(deleted) => vec![format!("{deleted}")],
-        slots => vec![format!("{slots:?}")],
+        Changed::Reserved(reserved) => reserved.into_iter().map(reserved_text).collect(),
+        Changed::Released(Released::Released(slot)) => vec![format!("released {}", slot_text(slot))],
+        Changed::Released(Released::Used(slot)) => vec![format!("used {}", slot_text(slot))],
+        Changed::Released(Released::UnknownEvent) => vec!["unknown".into()],
+        Changed::SlotConfig(put) => vec![format!("{put:?}")],
     };
     changed.into_iter().map(text).collect()
+}
+
+fn reserved_text(reserved: Reserved) -> String {
+    match reserved {
+        Reserved::Assigned(slot) => format!("assigned {}", slot_text(slot)),
+        Reserved::Existing(slot) => format!("existing {}", slot_text(slot)),
+        refused => format!("{refused:?}"),
+    }
+}
+
+fn slot_text(slot: Slot) -> String {
+    let with_message = slot.message.is_some();
+    format!("{:?} {with_message}", Slot { message: None, ..slot })
 }
 
 fn admission_text(admitted: &Admitted) -> String {

@@ -35,6 +35,9 @@ pub(super) struct SlotBook {
 struct Config {
     versions: Vec<SlotConfig>,
     windows: Windows,
+    /// The version that gave the windows their size. Slots of earlier ones keep their place in time, but there are
+    /// no such windows any more for them to count in.
+    counted_from: u32,
 }
 
 /// A slot, less the event's text.
@@ -47,15 +50,17 @@ pub(super) struct Held {
     pub(super) created: Timestamp,
     /// The sequence number of its message, or zero. It was admitted when the slot was created.
     pub(super) message: u64,
+    /// The configuration's version at the time.
+    pub(super) version: u32,
     pub(super) config: u16,
 }
 
-/// What a new configuration did, and how to take it back.
+/// How a configuration was before its newest version.
 #[derive(Debug)]
 pub(super) struct ConfigBefore {
     id: u16,
     windows: Windows,
-    removed: Vec<(EventKey, Held)>,
+    counted_from: u32,
 }
 
 /// Why an event got no slot.
@@ -69,11 +74,6 @@ pub(super) enum NoSlot {
 impl ConfigBefore {
     pub(super) fn id(&self) -> u16 {
         self.id
-    }
-
-    /// Slots that went because their windows lost their meaning.
-    pub(super) fn removed_seqs(&self) -> impl Iterator<Item = u64> {
-        self.removed.iter().map(|(_, held)| held.seq)
     }
 }
 
@@ -117,7 +117,11 @@ impl SlotBook {
     pub(super) fn forecast(&self, name: &SlotConfigName, requested: Timestamp, jitter: u64) -> Forecast {
         match self.place(name, requested, jitter) {
             Ok((config, placed)) => Forecast::At {
-                window_start: self.window_start(config, placed.window),
+                window_start: self.window_start(
+                    config,
+                    self.configs[usize::from(config)].version(),
+                    placed.window,
+                ),
                 scheduled: placed.scheduled,
             },
             Err(NoSlot::UnknownConfig) => Forecast::UnknownConfig,
@@ -140,6 +144,7 @@ impl SlotBook {
             scheduled: placed.scheduled,
             created: now,
             message,
+            version: self.configs[usize::from(config)].version(),
             config,
         };
         let row = SlotRow { event: reservation.event.clone(), held };
@@ -150,15 +155,16 @@ impl SlotBook {
     /// Gives a place back. Its row is still to be removed.
     pub(super) fn give_back(&mut self, event: &EventKey) -> Option<Held> {
         let held = self.held.remove(event)?;
-        self.configs[usize::from(held.config)].windows.remove(held.window);
+        let config = &mut self.configs[usize::from(held.config)];
+        if held.version >= config.counted_from {
+            config.windows.remove(held.window);
+        }
         Some(held)
     }
 
     /// Takes a given-back place again.
     pub(super) fn undo_give_back(&mut self, event: EventKey, held: Held) {
-        self.configs[usize::from(held.config)].windows.add(held.window);
-        self.by_end.push(Reverse((self.end_of(&held), event)));
-        self.held.insert(event, held);
+        self.hold(event, held);
     }
 
     /// Makes a rule the active one. The second is what to undo, or `None` when nothing has changed.
@@ -176,21 +182,17 @@ impl SlotBook {
         if config.versions.len() >= VERSIONS_MAX {
             return (SlotConfigPut::Full, None);
         }
-        let mut before = ConfigBefore { id, windows: config.windows.clone(), removed: Vec::new() };
+        let before = ConfigBefore { id, windows: config.windows.clone(), counted_from: config.counted_from };
         if let Some(former) = config.rule().filter(|former| former.window_ms != rule.window_ms) {
             let until = config.windows.last().map(|last| former.window_start(last).plus_ms(former.window_ms));
             if let Some(until) = until.filter(|until| *until > now) {
                 return (SlotConfigPut::WindowSizeInUse { window_ms: former.window_ms, until }, None);
             }
-            // All of them lie behind us, and their numbers mean nothing in windows of another size.
-            before.removed = self.held.extract_if(|_, held| held.config == id).collect();
-            self.configs[usize::from(id)].windows = Windows::new(rule.max_per_window);
         }
         let config = &mut self.configs[usize::from(id)];
-        config.windows.set_max(rule.max_per_window);
-        let version = u32::try_from(config.versions.len() + 1).unwrap_or(u32::MAX);
+        let version = config.version() + 1;
         let stored = SlotConfig { name: name.clone(), version, rule, created_at: now };
-        config.versions.push(stored.clone());
+        config.activate(stored.clone());
         (SlotConfigPut::Stored(stored), Some(before))
     }
 
@@ -198,7 +200,7 @@ impl SlotBook {
         let config = &mut self.configs[usize::from(before.id)];
         config.versions.pop();
         config.windows = before.windows;
-        self.held.extend(before.removed);
+        config.counted_from = before.counted_from;
     }
 
     /// The newest first.
@@ -211,14 +213,15 @@ impl SlotBook {
     pub(super) fn slot(&self, event: EventId, held: &Held, salt: u32) -> Option<Slot> {
         let config = self.configs.get(usize::from(held.config))?.versions.first()?.name.clone();
         let message = (held.message > 0).then(|| MessageId::new(held.created, held.message, salt));
-        let window_start = self.window_start(held.config, held.window);
+        let window_start = self.window_start(held.config, held.version, held.window);
         let Held { requested, scheduled, created, .. } = *held;
         Some(Slot { event, config, requested, scheduled, window_start, created_at: created, message })
     }
 
-    fn window_start(&self, config: u16, window: i64) -> Timestamp {
-        let rule = self.configs.get(usize::from(config)).and_then(Config::rule);
-        rule.map_or_else(Timestamp::default, |rule| rule.window_start(window))
+    fn window_start(&self, config: u16, version: u32, window: i64) -> Timestamp {
+        let versions = self.configs.get(usize::from(config)).map(|config| &config.versions);
+        let version = versions.and_then(|versions| versions.get((version as usize).checked_sub(1)?));
+        version.map_or_else(Timestamp::default, |version| version.rule.window_start(window))
     }
 
     /// Forgets slots whose time is over, a bounded number at a call.
@@ -245,27 +248,31 @@ impl SlotBook {
     pub(super) fn restore_config(&mut self, stored: SlotConfig) -> Option<u16> {
         let known = self.by_name.get(&stored.name).copied();
         let id = known.or_else(|| self.new_config(&stored.name, &stored.rule))?;
-        let config = &mut self.configs[usize::from(id)];
-        config.windows.set_max(stored.rule.max_per_window);
-        config.versions.push(stored);
+        self.configs[usize::from(id)].activate(stored);
         Some(id)
     }
 
     pub(super) fn restore(&mut self, row: &SlotRow) {
-        let event = event_key(&row.event);
         self.seq_next = self.seq_next.max(row.held.seq + 1);
-        self.configs[usize::from(row.held.config)].windows.add(row.held.window);
-        self.held.insert(event, row.held);
-        self.by_end.push(Reverse((self.end_of(&row.held), event)));
+        self.hold(event_key(&row.event), row.held);
     }
 
-    pub(super) fn has_config(&self, id: u16) -> bool {
-        usize::from(id) < self.configs.len()
+    fn hold(&mut self, event: EventKey, held: Held) {
+        let config = &mut self.configs[usize::from(held.config)];
+        if held.version >= config.counted_from {
+            config.windows.add(held.window);
+        }
+        self.held.insert(event, held);
+        self.by_end.push(Reverse((self.end_of(&held), event)));
+    }
+
+    pub(super) fn has_version(&self, id: u16, version: u32) -> bool {
+        self.configs.get(usize::from(id)).is_some_and(|config| (1..=config.version()).contains(&version))
     }
 
     /// Both its window and its reservation have to lie far enough behind.
     fn end_of(&self, held: &Held) -> Timestamp {
-        let window_end = self.window_start(held.config, held.window.saturating_add(1));
+        let window_end = self.window_start(held.config, held.version, held.window.saturating_add(1));
         window_end.max(held.created).plus_ms(self.retention_ms)
     }
 
@@ -274,7 +281,11 @@ impl SlotBook {
             return None;
         }
         let id = u16::try_from(self.configs.len()).ok()?;
-        self.configs.push(Config { versions: Vec::new(), windows: Windows::new(rule.max_per_window) });
+        self.configs.push(Config {
+            versions: Vec::new(),
+            windows: Windows::new(rule.max_per_window),
+            counted_from: 1,
+        });
         self.by_name.insert(name.clone(), id);
         Some(id)
     }
@@ -283,5 +294,19 @@ impl SlotBook {
 impl Config {
     fn rule(&self) -> Option<&SlotRule> {
         self.versions.last().map(|version| &version.rule)
+    }
+
+    fn version(&self) -> u32 {
+        u32::try_from(self.versions.len()).unwrap_or(u32::MAX)
+    }
+
+    fn activate(&mut self, stored: SlotConfig) {
+        let max = stored.rule.max_per_window;
+        if self.rule().is_some_and(|former| former.window_ms != stored.rule.window_ms) {
+            self.windows = Windows::new(max);
+            self.counted_from = stored.version;
+        }
+        self.windows.set_max(max);
+        self.versions.push(stored);
     }
 }

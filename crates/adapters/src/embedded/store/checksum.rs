@@ -63,10 +63,13 @@ pub(in crate::embedded) fn of_quota(row: &QuotaRow) -> i64 {
 }
 
 pub(in crate::embedded) fn of_slot(row: &SlotRow) -> i64 {
-    let Held { seq, window, requested, scheduled, created, message, config } = row.held;
+    let Held { seq, window, requested, scheduled, created, message, version, config } = row.held;
     let mut sum = Sum::new();
     sum.number(seq.cast_signed()).number(window).number(requested.millis()).number(scheduled.millis());
-    sum.number(created.millis()).number(message.cast_signed()).number(i64::from(config));
+    sum.number(created.millis())
+        .number(message.cast_signed())
+        .number(i64::from(config))
+        .number(i64::from(version));
     i64::from(sum.text(Some(row.event.as_str())).finish())
 }
 

@@ -31,6 +31,7 @@ pub(super) const TABLES: &str = "
     CREATE TABLE slot (
         seq INTEGER PRIMARY KEY,
         config INTEGER NOT NULL,
+        version INTEGER NOT NULL,    -- of the config, at the time
         window INTEGER NOT NULL,     -- its number: window × window_ms is its start
         requested INTEGER NOT NULL,
         scheduled INTEGER NOT NULL,
@@ -47,14 +48,15 @@ pub(super) fn write(db: &Connection, group: &Group) -> rusqlite::Result<()> {
     }
     if !group.slots.is_empty() {
         let mut insert = db.prepare_cached(
-            "INSERT INTO slot (seq, config, window, requested, scheduled, created, message, event, checksum)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO slot (seq, config, version, window, requested, scheduled, created, message, event, checksum)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?;
         for row in &group.slots {
             let held = &row.held;
             insert.execute(params![
                 as_i64(held.seq),
                 held.config,
+                held.version,
                 held.window,
                 held.requested.millis(),
                 held.scheduled.millis(),
@@ -111,7 +113,7 @@ impl Store {
         })?;
         self.require(sound, "a slot configuration makes no sense")?;
         let sql =
-            "SELECT seq, config, window, requested, scheduled, created, message, event, checksum FROM slot
+            "SELECT seq, config, window, requested, scheduled, created, message, event, checksum, version FROM slot
                    ORDER BY seq";
         let sound = self.each(sql, [], |row| {
             let Ok(event) = EventId::new(row.get_ref(7)?.as_str()?) else { return Ok(false) };
@@ -123,10 +125,11 @@ impl Store {
                 scheduled: Timestamp::from_millis(row.get(4)?),
                 created: Timestamp::from_millis(row.get(5)?),
                 message: row.get(6)?,
+                version: row.get(9)?,
             };
             let stored = SlotRow { event, held };
-            let sound =
-                book.slots.has_config(held.config) && checksum::of_slot(&stored) == row.get::<_, i64>(8)?;
+            let sound = book.slots.has_version(held.config, held.version)
+                && checksum::of_slot(&stored) == row.get::<_, i64>(8)?;
             if sound {
                 book.slots.restore(&stored);
             }
