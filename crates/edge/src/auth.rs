@@ -172,6 +172,19 @@ impl Authenticator {
     }
 }
 
+/// The API key that a request brings, whether it is anybody's or not.
+pub(crate) fn api_key(headers: &http::HeaderMap) -> Option<&[u8]> {
+    match credential::of(headers) {
+        Ok(Credential::ApiKey(key)) if !key.is_empty() => Some(key),
+        _ => None,
+    }
+}
+
+/// As the configuration writes hashes of API keys.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    secret::hex(&secret::sha256(bytes))
+}
+
 /// The same for no credential, an unknown user, a wrong password and a wrong key.
 fn unauthenticated() -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthenticated", "valid credentials are required")

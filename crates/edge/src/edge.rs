@@ -22,12 +22,13 @@ use tracing::Instrument;
 
 use crate::auth::{Access, Attempt, Authenticator};
 use crate::error::render::render;
+use crate::policies::{Answer, Question};
 use crate::request_id::{RequestIds, X_REQUEST_ID};
 use crate::tally::Tally;
-use crate::{ApiError, Limits, Principals, head};
+use crate::{ApiError, Limits, PolicyGate, Principal, Principals, head};
 
 /// What stands around the application: request ids, the access log, the shape of errors, checks of the head,
-/// authentication. Cheap to clone.
+/// authentication, policies. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Edge {
     inner: Arc<Inner>,
@@ -39,6 +40,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     open: bool,
     authenticator: Arc<Authenticator>,
+    gate: Option<PolicyGate>,
     request_ids: RequestIds,
     tally: Tally,
 }
@@ -47,6 +49,7 @@ struct Inner {
 enum Step {
     Refused(ApiError),
     Routed(RouteFuture<Infallible>),
+    Limited(Question, Request, Route),
     Unverified(Attempt, Request, Route),
 }
 
@@ -63,9 +66,20 @@ impl Edge {
     /// With no `principals`, every request is the local admin's; then `open` has to be true, so that only
     /// requests for this very machine are answered. Metrics go to the recorder installed by now.
     pub fn new(limits: Limits, principals: Principals, clock: Arc<dyn Clock>, open: bool) -> Self {
+        Self::with_policies(limits, principals, clock, open, None)
+    }
+
+    /// The same with policies in front of every route, unknown ones included.
+    pub fn with_policies(
+        limits: Limits,
+        principals: Principals,
+        clock: Arc<dyn Clock>,
+        open: bool,
+        gate: Option<PolicyGate>,
+    ) -> Self {
         let authenticator = Arc::new(Authenticator::new(principals, clock.clone()));
         let (request_ids, tally) = (RequestIds::new(), Tally::new());
-        Self { inner: Arc::new(Inner { limits, clock, open, authenticator, request_ids, tally }) }
+        Self { inner: Arc::new(Inner { limits, clock, open, authenticator, gate, request_ids, tally }) }
     }
 
     /// The same routes, behind the edge. Routes added afterwards are not.
@@ -104,32 +118,65 @@ impl Inner {
         finish(step, exchange).instrument(span)
     }
 
-    fn step(&self, mut request: Request, route: &mut Route) -> Step {
+    fn step(&self, request: Request, route: &mut Route) -> Step {
         let checked = head::check(&request, self.limits.header_bytes_max, self.open);
         match checked.and_then(|()| self.authenticator.admit(&request)) {
             Err(error) => Step::Refused(error),
-            Ok(Access::Public) => Step::Routed(route.call(request)),
-            Ok(Access::Granted(principal)) => {
-                request.extensions_mut().insert(principal);
-                Step::Routed(route.call(request))
-            }
+            Ok(Access::Public) => self.admit(None, request, route),
+            Ok(Access::Granted(principal)) => self.admit(Some(principal), request, route),
             Ok(Access::Unverified(attempt)) => Step::Unverified(attempt, request, route.clone()),
         }
+    }
+
+    /// The sender is known; the policies are next. Most requests of most gateways have none to wait for.
+    fn admit(&self, principal: Option<Principal>, mut request: Request, route: &mut Route) -> Step {
+        let question = match &self.gate {
+            Some(gate) => gate.ask(&request, principal.as_ref()),
+            None => Ok(None),
+        };
+        if let Some(principal) = principal {
+            request.extensions_mut().insert(principal);
+        }
+        match question {
+            Err(error) => Step::Refused(error),
+            Ok(None) => Step::Routed(route.call(request)),
+            Ok(Some(question)) => Step::Limited(question, request, route.clone()),
+        }
+    }
+
+    async fn limited(&self, question: Question, request: Request, mut route: Route) -> Response {
+        let Some(gate) = &self.gate else { return catch_panic(route.call(request)).await };
+        match gate.decide(question).await {
+            Ok(answer) => self.sign(Some(&answer), catch_panic(route.call(request)).await),
+            Err(refusal) => refusal,
+        }
+    }
+
+    fn sign(&self, answer: Option<&Answer>, mut response: Response) -> Response {
+        if let Some(gate) = &self.gate {
+            gate.sign(answer, &mut response);
+        }
+        response
     }
 }
 
 async fn finish(step: Step, exchange: Exchange) -> Result<Response, Infallible> {
+    let edge = &exchange.edge;
+    let step = match step {
+        Step::Unverified(attempt, request, mut route) => {
+            match edge.authenticator.clone().verify(attempt).await {
+                Ok(principal) => edge.admit(Some(principal), request, &mut route),
+                Err(error) => Step::Refused(error),
+            }
+        }
+        step => step,
+    };
     let response = match step {
         Step::Refused(error) => error.into_response(),
-        Step::Routed(routed) => catch_panic(routed).await,
-        Step::Unverified(attempt, mut request, mut route) => {
-            match exchange.edge.authenticator.clone().verify(attempt).await {
-                Ok(principal) => {
-                    request.extensions_mut().insert(principal);
-                    catch_panic(route.call(request)).await
-                }
-                Err(error) => error.into_response(),
-            }
+        Step::Routed(routed) => edge.sign(None, catch_panic(routed).await),
+        Step::Limited(question, request, route) => edge.limited(question, request, route).await,
+        Step::Unverified(..) => {
+            ApiError::internal("a password was verified and still is not").into_response()
         }
     };
     Ok(exchange.finish(response))

@@ -1,5 +1,6 @@
 //! Everything about HTTP that is not about messages: the accept loop and its deadlines, limits on what
-//! a client may send, who the client is, and the one shape in which errors leave.
+//! a client may send, who the client is, the policies in front of every route, and the one shape in which
+//! errors leave.
 //!
 //! The application is an [`axum::Router`]. [`Edge::wrap`] puts the checks around it, [`serve`] puts it
 //! on a socket.
@@ -16,6 +17,7 @@ mod error;
 mod head;
 mod json;
 mod limits;
+mod policies;
 mod request_id;
 mod tally;
 
@@ -26,3 +28,4 @@ pub use connection::ClientAddr;
 pub use edge::Edge;
 pub use error::{ApiError, FieldError};
 pub use limits::{Limits, bind_is_loopback};
+pub use policies::{Cidr, GateOptions, HeaderStyle, PolicyGate};

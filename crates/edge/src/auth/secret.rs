@@ -23,8 +23,13 @@ pub fn new_api_key() -> Result<(String, String), String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| format!("no randomness: {error}"))?;
     let key = format!("tg_{}", URL_SAFE_NO_PAD.encode(bytes));
-    let hash = sha256(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex(&sha256(key.as_bytes()));
     Ok((key, hash))
+}
+
+pub(super) fn hex(digest: &Digest) -> String {
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
 /// A key has 256 random bits, so a fast hash of it is enough.

@@ -1,0 +1,127 @@
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::HeaderMap;
+use tidegate_domain::limits::{Asked, Policies, Tightest, Verdict};
+
+use crate::{ApiError, Principal};
+
+mod client_ip;
+mod draft11;
+mod headers;
+mod keys;
+
+pub use client_ip::Cidr;
+pub use headers::HeaderStyle;
+
+use keys::Caller;
+
+const MS_NS: u64 = 1_000_000;
+
+/// Puts the policies in front of every route: after the sender is known, before the body is read.
+#[derive(Debug)]
+pub struct PolicyGate {
+    policies: Arc<Policies>,
+    options: GateOptions,
+}
+
+#[derive(Debug, Clone)]
+pub struct GateOptions {
+    /// Who may say, in `X-Forwarded-For`, on whose behalf a request comes.
+    pub trusted_proxies: Vec<Cidr>,
+    /// Addresses of one IPv6 network of this length are one client.
+    pub ipv6_prefix: u8,
+    pub headers: HeaderStyle,
+}
+
+/// The policies about a request, each with the key whose bucket it draws from.
+pub(crate) struct Question {
+    asked: Vec<Asked<Arc<str>>>,
+    debug: bool,
+}
+
+/// What the caller is to see of the decision.
+pub(crate) struct Answer {
+    verdict: Verdict,
+    debug: bool,
+}
+
+impl PolicyGate {
+    pub fn new(policies: Arc<Policies>, options: GateOptions) -> Self {
+        Self { policies, options }
+    }
+
+    /// None when no policy is about the request; an error when one asks for a key that the request lacks.
+    pub(crate) fn ask(
+        &self,
+        request: &Request,
+        principal: Option<&Principal>,
+    ) -> Result<Option<Question>, ApiError> {
+        let in_force = self.policies.in_force();
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        let mut caller = Caller::new(request, principal, &self.options);
+        let mut asked = Vec::new();
+        for policy in in_force.iter().filter(|known| known.policy.is_about(method, path)) {
+            asked.push(Asked { key: caller.key(&policy.policy)?, policy: policy.clone() });
+        }
+        let debug = || wants_debug(request.headers());
+        Ok((!asked.is_empty()).then(|| Question { debug: debug(), asked }))
+    }
+
+    /// Whether the request may pass, or the answer it gets instead.
+    pub(crate) async fn decide(&self, question: Question) -> Result<Answer, Response> {
+        let verdict = self.policies.decide(&question.asked).await;
+        let answer = Answer { verdict, debug: question.debug };
+        match &answer.verdict.tightest {
+            Some(tightest) if !answer.verdict.passed => Err(self.refusal(&answer, tightest)),
+            _ => Ok(answer),
+        }
+    }
+
+    /// Says in a response how its policies stand. A handler that has spoken of a limit of its own, such as a
+    /// user's quota, is closer to the caller: its words stay, in the configured form.
+    pub(crate) fn sign(&self, answer: Option<&Answer>, response: &mut Response) {
+        let headers = response.headers_mut();
+        let own = headers::restyle(headers, self.options.headers);
+        let Some(answer) = answer else { return };
+        if let Some(tightest) = answer.verdict.tightest.as_ref().filter(|_| !own) {
+            headers::put(headers, self.options.headers, tightest);
+        }
+        headers::put_degraded(headers, answer.verdict.degraded);
+        if answer.debug {
+            headers::put_debug(headers, &answer.verdict);
+        }
+    }
+
+    fn refusal(&self, answer: &Answer, tightest: &Tightest) -> Response {
+        let (policy, degraded) = (&tightest.policy.policy, answer.verdict.degraded);
+        let message = if degraded {
+            format!("the policy {} could not be checked, and closes when it can't", policy.name)
+        } else {
+            let (capacity, refill) = (policy.rule.capacity(), policy.refill_per_second);
+            format!(
+                "too many requests: the policy {} holds {capacity} tokens and refills {refill} per second",
+                policy.name
+            )
+        };
+        let retry_after_ms = tightest.retry_after_ns.div_ceil(MS_NS);
+        let mut error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
+            .retry_after_ms(retry_after_ms)
+            .with("policy", policy.name.as_str().into());
+        if degraded {
+            error = error.with("degraded", true.into());
+        }
+        let mut response = error.into_response();
+        self.sign(Some(answer), &mut response);
+        response
+    }
+}
+
+/// Inner workings are shown only to who asks for them and says who asks.
+fn wants_debug(headers: &HeaderMap) -> bool {
+    let is = |name, fits: fn(&[u8]) -> bool| headers.get(name).is_some_and(|value| fits(value.as_bytes()));
+    is("debug", |value| value.eq_ignore_ascii_case(b"true"))
+        && is("client", |value| !value.trim_ascii().is_empty())
+}

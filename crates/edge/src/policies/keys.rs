@@ -1,0 +1,107 @@
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use axum::extract::Request;
+use http::header::{HeaderValue, WWW_AUTHENTICATE};
+use http::{HeaderMap, StatusCode};
+use tidegate_domain::limits::{KeyStrategy, MissingKey, Policy};
+
+use super::GateOptions;
+use super::client_ip::{bucket_key, client_ip};
+use crate::auth::{api_key, sha256_hex};
+use crate::{ApiError, ClientAddr, Principal};
+
+/// The bucket of all who bring no key.
+const ANONYMOUS: &str = "anonymous";
+/// Longer keys are known by their hash.
+const KEY_BYTES_MAX: usize = 128;
+
+/// Who sent a request, by every name that a policy may ask for; each is worked out once.
+pub(super) struct Caller<'a> {
+    request: &'a Request,
+    principal: Option<&'a Principal>,
+    options: &'a GateOptions,
+    ip: Option<Arc<str>>,
+    api_key: Option<Option<Arc<str>>>,
+}
+
+impl<'a> Caller<'a> {
+    pub fn new(request: &'a Request, principal: Option<&'a Principal>, options: &'a GateOptions) -> Self {
+        Self { request, principal, options, ip: None, api_key: None }
+    }
+
+    pub fn key(&mut self, policy: &Policy) -> Result<Arc<str>, ApiError> {
+        let (key, missing) = match &policy.key {
+            KeyStrategy::Ip => return Ok(self.ip()),
+            KeyStrategy::Principal => {
+                (self.principal.map(|principal| principal.name.clone()), MissingKey::Anonymous)
+            }
+            KeyStrategy::ApiKey { missing } => (self.api_key(), *missing),
+            KeyStrategy::Header { name, missing } => (header(self.request.headers(), name), *missing),
+        };
+        match key {
+            Some(key) => Ok(key),
+            // A shadow denies nobody.
+            None if missing == MissingKey::Refuse && !policy.rule.shadow() => Err(refused(policy)),
+            None => Ok(ANONYMOUS.into()),
+        }
+    }
+
+    fn ip(&mut self) -> Arc<str> {
+        let found = || {
+            let peer = self.request.extensions().get().map(|ClientAddr(address)| address.ip());
+            let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            let ip = client_ip(peer, self.request.headers(), &self.options.trusted_proxies);
+            bucket_key(ip, self.options.ipv6_prefix).into()
+        };
+        self.ip.get_or_insert_with(found).clone()
+    }
+
+    /// By its SHA-256, as in the configuration: keys are secrets, and these names are shown to admins.
+    fn api_key(&mut self) -> Option<Arc<str>> {
+        let found = || api_key(self.request.headers()).map(|key| sha256_hex(key).into());
+        self.api_key.get_or_insert_with(found).clone()
+    }
+}
+
+/// Given twice is as good as not given: nobody can tell whose it is.
+fn header(headers: &HeaderMap, name: &str) -> Option<Arc<str>> {
+    let mut values = headers.get_all(name).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    match value.as_bytes().trim_ascii() {
+        [] => None,
+        key if key.len() > KEY_BYTES_MAX => Some(format!("sha256:{}", sha256_hex(key)).into()),
+        key => Some(String::from_utf8_lossy(key).into()),
+    }
+}
+
+fn refused(policy: &Policy) -> ApiError {
+    let error = match &policy.key {
+        KeyStrategy::Header { name, .. } => ApiError::bad_request(
+            "missing_key",
+            format!("the header {name} is missing, empty or given twice"),
+        ),
+        _ => ApiError::new(StatusCode::UNAUTHORIZED, "missing_key", "an API key is required")
+            .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\"")),
+    };
+    error.with("policy", policy.name.as_str().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_a_key_only_when_it_is_one_value() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(header(&headers, "x-tenant"), None);
+        headers.insert("x-tenant", HeaderValue::from_static(" acme "));
+        assert_eq!(header(&headers, "x-tenant").as_deref(), Some("acme"));
+        headers.append("x-tenant", HeaderValue::from_static("other"));
+        assert_eq!(header(&headers, "x-tenant"), None);
+        headers.insert("x-tenant", HeaderValue::from_static(""));
+        assert_eq!(header(&headers, "x-tenant"), None);
+        headers.insert("x-tenant", HeaderValue::from_str(&"x".repeat(5_000)).unwrap());
+        assert_eq!(header(&headers, "x-tenant").map(|key| key.len()), Some(71));
+    }
+}
