@@ -1,6 +1,8 @@
 //! Settings: compiled-in defaults, then a file, the environment, flags; all checked before anything starts.
 
 mod layers;
+mod limits;
+mod policies;
 mod principals;
 mod problem;
 mod reader;
@@ -10,8 +12,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate_domain::limits::Policy;
 use tidegate_domain::{Durability, RetryPolicy};
-use tidegate_edge::{Limits, PrincipalSpec, bind_is_loopback};
+use tidegate_edge::{GateOptions, Limits, PrincipalSpec, bind_is_loopback};
 use tracing_subscriber::EnvFilter;
 
 use self::layers::Layers;
@@ -39,6 +42,10 @@ pub struct Settings {
     pub slots: SlotSettings,
     pub sender: SenderSettings,
     pub principals: Vec<PrincipalSpec>,
+    pub policies: Vec<Policy>,
+    pub gate: GateOptions,
+    /// Buckets of policies kept in memory at the same time.
+    pub buckets_max: usize,
     pub log: LogSettings,
 }
 
@@ -125,6 +132,8 @@ impl Settings {
         let sender = SenderSettings::read(reader);
         let log = LogSettings::read(reader);
         let principals = principals::read(&layers.principals, &mut reader.problems);
+        let policies = policies::read(&layers.policies, &mut reader.problems);
+        let (gate, buckets_max) = limits::read(reader);
         let listen = read_listen(reader, layers.principals.is_empty());
         Some(Self {
             listen: listen?,
@@ -135,6 +144,9 @@ impl Settings {
             slots: slots?,
             sender,
             principals,
+            policies,
+            gate,
+            buckets_max,
             log: log?,
         })
     }
@@ -261,11 +273,15 @@ fn changed(layers: &Layers) -> Vec<Changed> {
         layers.entries.iter().filter(|(_, entry)| entry.origin != Origin::Default).map(|(key, entry)| {
             Changed { key: key.clone(), value: entry.value.to_string(), origin: entry.origin.clone() }
         });
-    let principals = layers.principals.iter().map(|table| {
-        let name = table.entries.get("name").map(|entry| entry.value.to_string()).unwrap_or_default();
-        Changed { key: "principals".to_owned(), value: name, origin: table.origin.clone() }
-    });
-    values.chain(principals).collect()
+    let named = |list: &'static str, tables: &[layers::Table]| -> Vec<Changed> {
+        let named = tables.iter().map(|table| {
+            let name = table.entries.get("name").map(|entry| entry.value.to_string()).unwrap_or_default();
+            Changed { key: list.to_owned(), value: name, origin: table.origin.clone() }
+        });
+        named.collect()
+    };
+    let lists = [named("principals", &layers.principals), named("policies", &layers.policies)];
+    values.chain(lists.into_iter().flatten()).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::problem::{Origin, Problem, did_you_mean};
 
 pub const ENVIRONMENT_PREFIX: &str = "TIDEGATE_";
 const PRINCIPALS: &str = "principals";
+const POLICIES: &str = "policies";
 
 /// What the configuration is made from, besides the compiled-in defaults. The caller reads the file and the
 /// environment; nothing here does.
@@ -27,9 +28,9 @@ pub struct Entry {
     pub origin: Origin,
 }
 
-/// One `[[principals]]` table, still unchecked.
+/// One table of a list such as `[[principals]]`, still unchecked.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PrincipalTable {
+pub struct Table {
     pub origin: Origin,
     pub entries: BTreeMap<String, Entry>,
 }
@@ -38,7 +39,8 @@ pub struct PrincipalTable {
 #[derive(Debug, Default)]
 pub struct Layers {
     pub entries: BTreeMap<String, Entry>,
-    pub principals: Vec<PrincipalTable>,
+    pub principals: Vec<Table>,
+    pub policies: Vec<Table>,
     pub problems: Vec<Problem>,
 }
 
@@ -77,10 +79,17 @@ impl Layers {
         for (section, value) in document.get_ref() {
             let origin = file.origin(section.span().start);
             match (section.get_ref().as_ref(), value.get_ref()) {
-                (PRINCIPALS, DeValue::Array(tables)) => self.lay_principals(&file, tables),
-                (PRINCIPALS, _) => {
-                    let what = "must be a list of tables";
-                    self.problems.push(Problem::new(&origin, PRINCIPALS, what).fix("write [[principals]]"));
+                (PRINCIPALS, DeValue::Array(tables)) => {
+                    let tables = self.lay_tables(&file, PRINCIPALS, tables);
+                    self.principals.extend(tables);
+                }
+                (POLICIES, DeValue::Array(tables)) => {
+                    let tables = self.lay_tables(&file, POLICIES, tables);
+                    self.policies.extend(tables);
+                }
+                (list @ (PRINCIPALS | POLICIES), _) => {
+                    let fix = format!("write [[{list}]]");
+                    self.problems.push(Problem::new(&origin, list, "must be a list of tables").fix(fix));
                 }
                 (name, DeValue::Table(table)) if defines || self.has_section(name) => {
                     self.lay_section(&file, name, table, defines);
@@ -111,22 +120,24 @@ impl Layers {
         }
     }
 
-    fn lay_principals(&mut self, file: &File<'_>, tables: &[Spanned<DeValue<'_>>]) {
+    fn lay_tables(&mut self, file: &File<'_>, list: &str, tables: &[Spanned<DeValue<'_>>]) -> Vec<Table> {
+        let mut laid = Vec::new();
         for table in tables {
             let origin = file.origin(table.span().start);
             let Some(table) = table.get_ref().as_table() else {
-                self.problems.push(Problem::new(&origin, PRINCIPALS, "must be a list of tables"));
+                self.problems.push(Problem::new(&origin, list, "must be a list of tables"));
                 continue;
             };
             let mut entries = BTreeMap::new();
             for (name, value) in table {
                 let origin = file.origin(name.span().start);
-                if let Some(value) = self.value(&origin, &format!("{PRINCIPALS}.{}", name.get_ref()), value) {
+                if let Some(value) = self.value(&origin, &format!("{list}.{}", name.get_ref()), value) {
                     entries.insert(name.get_ref().to_string(), Entry { value, origin });
                 }
             }
-            self.principals.push(PrincipalTable { origin, entries });
+            laid.push(Table { origin, entries });
         }
+        laid
     }
 
     /// `TIDEGATE_LEDGER__SYNC` is `ledger.sync`.
@@ -137,8 +148,10 @@ impl Layers {
         if self.entries.contains_key(&key) {
             return self.lay_text(origin, &key, text);
         }
-        if key.split('.').next() == Some(PRINCIPALS) {
-            let problem = Problem::new(&origin, PRINCIPALS, "principals can only be set in a file");
+        if let Some(list) =
+            [PRINCIPALS, POLICIES].into_iter().find(|list| key.split('.').next() == Some(list))
+        {
+            let problem = Problem::new(&origin, list, format!("{list} can only be set in a file"));
             return self.problems.push(problem.fix("move them to tidegate.toml"));
         }
         let known: Vec<_> = self.entries.keys().map(|key| variable_of(key)).collect();
@@ -151,6 +164,10 @@ impl Layers {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let value = match &entry.value {
             Value::Integer(_) => text.trim().replace('_', "").parse().ok().map(Value::Integer),
+            Value::Array(_) => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
+            }
             _ => Some(Value::String(text.to_owned())),
         };
         match value {
@@ -178,7 +195,7 @@ impl Layers {
 
     fn unknown_section(&mut self, origin: &Origin, section: &str) {
         let known = self.entries.keys().filter_map(|key| key.split('.').next());
-        let fix = did_you_mean(section, known.chain([PRINCIPALS]));
+        let fix = did_you_mean(section, known.chain([PRINCIPALS, POLICIES]));
         self.problems.push(Problem::new(origin, section, "no such section").fix(fix));
     }
 
@@ -204,12 +221,13 @@ fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "text in quotes",
         Value::Integer(_) => "a whole number",
+        Value::Float(_) => "a fraction",
         Value::Array(_) => "a list",
         _ => "true or false",
     }
 }
 
-/// Settings are text, whole numbers and lists of them; nothing else has a meaning here.
+/// Settings are text, numbers and lists of them; nothing else has a meaning here.
 fn owned(value: &DeValue<'_>) -> Result<Value, String> {
     match value {
         DeValue::String(text) => Ok(Value::String(text.to_string())),
@@ -217,9 +235,14 @@ fn owned(value: &DeValue<'_>) -> Result<Value, String> {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map(Value::Integer)
             .map_err(|_| format!("{} is too large", number.as_str())),
+        DeValue::Float(number) => number
+            .as_str()
+            .parse()
+            .map(Value::Float)
+            .map_err(|_| format!("{} is not a number", number.as_str())),
         DeValue::Array(items) => {
             items.iter().map(|item| owned(item.get_ref())).collect::<Result<_, _>>().map(Value::Array)
         }
-        other => Err(format!("must be text or a whole number, not a {}", other.type_str())),
+        other => Err(format!("must be text or a number, not a {}", other.type_str())),
     }
 }

@@ -3,13 +3,13 @@ use std::collections::HashSet;
 use tidegate_edge::{PrincipalSpec, Principals, Role};
 use toml::Value;
 
-use super::layers::{Entry, PrincipalTable};
+use super::layers::{Entry, Table};
 use super::problem::{Origin, Problem, did_you_mean};
 
 const KEYS: [&str; 4] = ["name", "role", "password_hash", "api_key_hashes"];
 
 /// Checks every `[[principals]]` table; what is wrong goes to `problems`.
-pub fn read(tables: &[PrincipalTable], problems: &mut Vec<Problem>) -> Vec<PrincipalSpec> {
+pub fn read(tables: &[Table], problems: &mut Vec<Problem>) -> Vec<PrincipalSpec> {
     let mut names = HashSet::new();
     let before = problems.len();
     let specs: Vec<_> = tables
@@ -34,7 +34,7 @@ pub fn read(tables: &[PrincipalTable], problems: &mut Vec<Problem>) -> Vec<Princ
 }
 
 struct Reading<'a> {
-    table: &'a PrincipalTable,
+    table: &'a Table,
     problems: &'a mut Vec<Problem>,
 }
 

@@ -53,6 +53,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    pub fn texts(&mut self, key: &str) -> Vec<&'a str> {
+        let items = self.layers.entries.get(key).and_then(|entry| entry.value.as_array());
+        let texts: Option<Vec<_>> = items.and_then(|items| items.iter().map(Value::as_str).collect());
+        texts.unwrap_or_else(|| {
+            self.problem(key, "must be a list of texts in quotes");
+            Vec::new()
+        })
+    }
+
     pub fn one_of<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(key);
         let found = choices.iter().find(|(name, _)| *name == text);
