@@ -7,8 +7,12 @@ mod health;
 mod index;
 mod messages;
 mod metrics;
+mod query;
 mod quota;
 mod send;
+mod slot_config;
+mod slots;
+mod times;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,9 +94,15 @@ impl std::fmt::Debug for MetricsHandle {
 pub fn routes(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/", get(index::show))
-        .route("/api/config", post(quota::put))
-        .route("/api/config/{userId}", get(quota::show))
+        .route("/admin/rate-limit/cache/flush", post(slot_config::flush))
+        .route("/admin/rate-limit/config", get(slot_config::show).post(slot_config::put))
+        .route("/api/config", get(quota::list).post(quota::put))
+        .route("/api/config/{userId}", get(quota::show).delete(quota::delete))
         .route("/api/send", post(send::send))
+        .route("/api/v1/slots", post(slots::assign))
+        .route("/api/v1/slots/batch", post(slots::assign_many))
+        .route("/api/v1/slots/forecast", get(slots::forecast))
+        .route("/api/v1/slots/{eventId}", get(slots::show).delete(slots::release))
         .route("/api/v1/messages/{id}", get(messages::show))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))

@@ -76,7 +76,7 @@ fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {
 
 fn options(settings: EmbeddedSettings, intake_max: usize) -> Options {
     Options {
-        dir: settings.path.clone(),
+        dir: settings.path,
         sync: settings.sync,
         pending_max: settings.pending_max,
         intake_max,
@@ -88,7 +88,6 @@ fn options(settings: EmbeddedSettings, intake_max: usize) -> Options {
         readers: settings.readers,
         slots_max: settings.slots_max,
         slot_retention_ms: settings.slot_retention_ms,
-        ..Options::new(settings.path)
     }
 }
 

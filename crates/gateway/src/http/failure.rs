@@ -1,6 +1,6 @@
 use http::StatusCode;
 use tidegate_domain::{Health, LedgerError};
-use tidegate_edge::ApiError;
+use tidegate_edge::{ApiError, Principal, Role};
 
 const SOON_MS: u64 = 1_000;
 const LATER_MS: u64 = 5_000;
@@ -12,8 +12,7 @@ pub fn from_ledger(error: LedgerError) -> ApiError {
         LedgerError::Unavailable(_) => unavailable().caused_by(error),
         LedgerError::NoSpace(_) => no_space().caused_by(error),
         LedgerError::OutcomeUnknown(_) => {
-            let message =
-                "it is not known whether this was stored; send it again with the same Idempotency-Key";
+            let message = "it is not known whether this was stored; send it again with the same Idempotency-Key or eventId";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "outcome_unknown", message)
                 .retry_after_ms(SOON_MS)
                 .caused_by(error)
@@ -32,13 +31,23 @@ pub fn check_writable(health: Health) -> Result<(), ApiError> {
     }
 }
 
+/// `what` is done by whom: "quotas are configured by".
+pub fn check_admin(principal: &Principal, what: &str) -> Result<(), ApiError> {
+    if principal.role == Role::Admin {
+        return Ok(());
+    }
+    let message = format!("{what} principals with the role ADMIN");
+    Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message))
+}
+
 pub fn overloaded() -> ApiError {
     let message = "too many requests are under way; nothing was stored, try again soon";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message).retry_after_ms(SOON_MS)
 }
 
 pub fn full() -> ApiError {
-    let message = "as many messages are waiting as the gateway may hold; nothing was stored, try again later";
+    let message =
+        "as many messages or slots are held as the gateway may hold; nothing was stored, try again later";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "ledger_full", message).retry_after_ms(LATER_MS)
 }
 

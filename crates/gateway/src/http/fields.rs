@@ -1,3 +1,4 @@
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
@@ -11,11 +12,24 @@ pub struct Name {
     snake: &'static str,
 }
 
-pub const USER_ID: Name = Name { camel: "userId", snake: "user_id" };
-pub const RATE_LIMIT: Name = Name { camel: "rateLimit", snake: "rate_limit" };
-pub const TIME_WINDOW: Name = Name { camel: "timeWindow", snake: "time_window" };
-pub const MESSAGE: Name = Name { camel: "message", snake: "message" };
-pub const PRIORITY: Name = Name { camel: "priority", snake: "priority" };
+pub const USER_ID: Name = Name::new("userId", "user_id");
+pub const RATE_LIMIT: Name = Name::new("rateLimit", "rate_limit");
+pub const TIME_WINDOW: Name = Name::new("timeWindow", "time_window");
+pub const MESSAGE: Name = Name::new("message", "message");
+pub const PRIORITY: Name = Name::new("priority", "priority");
+pub const ON_LIMIT: Name = Name::new("onLimit", "on_limit");
+pub const CONFIG_NAME: Name = Name::new("configName", "config_name");
+pub const REQUESTED_TIME: Name = Name::new("requestedTime", "requested_time");
+
+impl Name {
+    pub const fn new(camel: &'static str, snake: &'static str) -> Self {
+        Self { camel, snake }
+    }
+
+    pub const fn camel(self) -> &'static str {
+        self.camel
+    }
+}
 
 /// Reads a JSON object field by field and keeps every fault, so that one answer names them all.
 #[derive(Debug)]
@@ -58,6 +72,43 @@ impl Fields {
         }
     }
 
+    /// A string that stands for something else.
+    pub fn parsed<T, E: Display>(
+        &mut self,
+        name: Name,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        match self.required(name)? {
+            Value::String(text) => match parse(&text) {
+                Ok(value) => Some(value),
+                Err(wrong) => self.fault(name, &wrong.to_string()),
+            },
+            _ => self.fault(name, "must be a string"),
+        }
+    }
+
+    /// The same, with a value for when it is not given.
+    pub fn parsed_or<T, E: Display>(
+        &mut self,
+        name: Name,
+        default: impl FnOnce() -> T,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        if self.has(name) {
+            return self.parsed(name, parse);
+        }
+        // A null is as good as nothing, and not a stranger either.
+        self.take(name);
+        Some(default())
+    }
+
+    /// Whether it is given and not null.
+    pub fn has(&self, name: Name) -> bool {
+        [name.camel, name.snake]
+            .iter()
+            .any(|spelling| self.object.get(*spelling).is_some_and(|v| !v.is_null()))
+    }
+
     /// Normal when it is not given.
     pub fn lane(&mut self, name: Name) -> Option<Lane> {
         match self.take(name) {
@@ -72,19 +123,31 @@ impl Fields {
     /// Whatever is left was not asked for: a misspelt optional field must not pass silently.
     pub fn finish(mut self) -> Result<(), ApiError> {
         for (field, _) in std::mem::take(&mut self.object) {
-            self.errors.push(FieldError::new(field, "is not a field of this request"));
+            self.errors.push(FieldError::new(field, STRANGER));
         }
         if self.errors.is_empty() { Ok(()) } else { Err(ApiError::invalid_fields(self.errors)) }
     }
 
-    fn required(&mut self, name: Name) -> Option<Value> {
+    /// Takes over the faults of an object inside this one, and whatever nobody asked it for.
+    pub fn absorb(&mut self, inner: Self, place: impl Display) {
+        let strangers = inner.object.into_iter().map(|(field, _)| FieldError::new(field, STRANGER));
+        for error in inner.errors.into_iter().chain(strangers) {
+            self.errors.push(FieldError::new(format!("{place}.{}", error.field), error.message));
+        }
+    }
+
+    pub fn fault_at(&mut self, place: impl Display, message: &str) {
+        self.errors.push(FieldError::new(place.to_string(), message));
+    }
+
+    pub fn required(&mut self, name: Name) -> Option<Value> {
         match self.take(name) {
             None | Some(Value::Null) => self.fault(name, "is missing"),
             value => value,
         }
     }
 
-    fn take(&mut self, name: Name) -> Option<Value> {
+    pub fn take(&mut self, name: Name) -> Option<Value> {
         let camel = self.object.remove(name.camel);
         let snake = self.object.remove(name.snake);
         if camel.is_some() && snake.is_some() {
@@ -94,12 +157,13 @@ impl Fields {
         camel.or(snake)
     }
 
-    fn fault<T>(&mut self, name: Name, message: &str) -> Option<T> {
+    pub fn fault<T>(&mut self, name: Name, message: &str) -> Option<T> {
         self.errors.push(FieldError::new(name.camel, message));
         None
     }
 }
 
+const STRANGER: &str = "is not a field of this request";
 const LANES: &str = "must be \"high\", \"normal\" or \"low\"";
 
 #[cfg(test)]

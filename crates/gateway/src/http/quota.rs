@@ -1,22 +1,27 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{Timestamp, UserId};
-use tidegate_edge::{ApiError, FieldError, Principal, Role, read_json};
+use tidegate_edge::{ApiError, FieldError, Principal, read_json};
 
-use super::Gateway;
 use super::answer::{iso, json, put_durability};
-use super::failure::{check_writable, from_ledger};
-use super::fields::{Fields, RATE_LIMIT, TIME_WINDOW, USER_ID};
+use super::failure::{check_admin, check_writable, from_ledger};
+use super::fields::{Fields, Name, RATE_LIMIT, TIME_WINDOW, USER_ID};
+use super::{Gateway, query};
 
 const MINUTE_MS: u64 = 60_000;
 const LIMIT_MAX: u32 = 1_000_000_000;
 /// A year.
 const WINDOW_MINUTES_MAX: u32 = 525_600;
+
+const AFTER: Name = Name::new("after", "after");
+const LIMIT: Name = Name::new("limit", "limit");
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 1_000;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,6 +33,15 @@ struct QuotaAnswer<'a> {
     current_count: u32,
     remaining: u32,
     last_refresh_time: String,
+    /// When the window that a send would be counted in now ends.
+    reset_at: String,
+}
+
+#[derive(Debug, Serialize)]
+struct QuotasAnswer<'a> {
+    quotas: Vec<QuotaAnswer<'a>>,
+    /// What to ask for `after` next; null at the end.
+    next: Option<&'a str>,
 }
 
 /// `POST /api/config`: stores a user's quota; the count begins at zero.
@@ -38,10 +52,7 @@ pub async fn put(
     principal: Principal,
     request: Request,
 ) -> Result<Response, ApiError> {
-    if principal.role != Role::Admin {
-        let message = "quotas are configured by principals with the role ADMIN";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
-    }
+    check_admin(&principal, "quotas are configured by")?;
     check_writable(gateway.ledger.health())?;
     let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
     let user = fields.user_id(USER_ID);
@@ -64,12 +75,58 @@ pub async fn show(
     _principal: Principal,
     Path(user): Path<String>,
 ) -> Result<Response, ApiError> {
-    let user = UserId::new(&user)
-        .map_err(|wrong| ApiError::invalid_fields(vec![FieldError::new("userId", wrong.0)]))?;
+    let user = user_id(&user)?;
     match gateway.ledger.quota(user.clone()).await.map_err(from_ledger)? {
         Some(quota) => json(StatusCode::OK, &answer(&user, &quota, gateway.clock.now())),
         None => Err(unknown_user(&user)),
     }
+}
+
+/// `GET /api/config?after=&limit=`: quotas by user id, a page at a time.
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    _principal: Principal,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let mut fields = query::fields(request.uri())?;
+    let after = fields.parsed_or(
+        AFTER,
+        || None,
+        |text| {
+            // As a first page's caller may leave it: empty.
+            if text.is_empty() { Ok(None) } else { UserId::new(text).map(Some) }
+        },
+    );
+    let limit = fields.parsed_or(LIMIT, || PAGE, page_size);
+    fields.finish()?;
+    let (Some(after), Some(limit)) = (after, limit) else {
+        return Err(ApiError::internal("a field without a value and without a fault"));
+    };
+    // One more than is shown tells whether there is more.
+    let mut found = gateway.ledger.quotas(after, limit + 1).await.map_err(from_ledger)?;
+    let is_last = found.len() <= limit;
+    found.truncate(limit);
+    let now = gateway.clock.now();
+    let quotas = found.iter().map(|(user, quota)| answer(user, quota, now)).collect();
+    let next = found.last().filter(|_| !is_last).map(|(user, _)| user.as_str());
+    json(StatusCode::OK, &QuotasAnswer { quotas, next })
+}
+
+/// `DELETE /api/config/{userId}`: the user can't send any more; what they have sent stays.
+pub async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    principal: Principal,
+    Path(user): Path<String>,
+) -> Result<Response, ApiError> {
+    check_admin(&principal, "quotas are deleted by")?;
+    check_writable(gateway.ledger.health())?;
+    let user = user_id(&user)?;
+    if !gateway.ledger.delete_quota(user.clone()).await.map_err(from_ledger)? {
+        return Err(unknown_user(&user));
+    }
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    put_durability(response.headers_mut(), gateway.ledger.durability());
+    Ok(response)
 }
 
 pub fn unknown_user(user: &UserId) -> ApiError {
@@ -87,5 +144,15 @@ fn answer<'a>(user: &'a UserId, quota: &Quota, now: Timestamp) -> QuotaAnswer<'a
         current_count: quota.limit.saturating_sub(remaining),
         remaining,
         last_refresh_time: iso(quota.since),
+        reset_at: iso(now.plus_ms(quota.resets_in_ms(now))),
     }
+}
+
+fn user_id(text: &str) -> Result<UserId, ApiError> {
+    UserId::new(text).map_err(|wrong| ApiError::invalid_fields(vec![FieldError::new("userId", wrong.0)]))
+}
+
+fn page_size(text: &str) -> Result<usize, String> {
+    let size = text.parse().ok().filter(|size| (1..=PAGE_MAX).contains(size));
+    size.ok_or_else(|| format!("must be a whole number from 1 to {PAGE_MAX}"))
 }

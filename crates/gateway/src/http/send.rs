@@ -16,7 +16,7 @@ use tidegate_edge::{ApiError, Principal, read_json};
 use super::Gateway;
 use super::answer::{self, iso, put_durability, put_rate_limit, weaker_durability};
 use super::failure::{check_writable, from_ledger, full, overloaded};
-use super::fields::{Fields, MESSAGE, PRIORITY, USER_ID};
+use super::fields::{Fields, MESSAGE, ON_LIMIT, PRIORITY, USER_ID};
 use super::quota::unknown_user;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -27,6 +27,7 @@ struct Order {
     user: UserId,
     message: String,
     lane: Lane,
+    defers: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,6 +36,8 @@ struct SendAnswer<'a> {
     id: String,
     user_id: &'a str,
     status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduled_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,16 +106,27 @@ fn wrong_key(message: &'static str) -> ApiError {
 impl Order {
     fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let (user, message, lane) = (fields.user_id(USER_ID), fields.text(MESSAGE), fields.lane(PRIORITY));
+        let defers = fields.parsed_or(ON_LIMIT, || false, on_limit);
         fields.finish()?;
-        let (Some(user), Some(message), Some(lane)) = (user, message, lane) else {
+        let (Some(user), Some(message), Some(lane), Some(defers)) = (user, message, lane, defers) else {
             return Err(ApiError::internal("a field without a value and without a fault"));
         };
-        Ok(Self { user, message, lane })
+        Ok(Self { user, message, lane, defers })
     }
 
     fn admission(&self, gateway: &Gateway, key: Option<IdempotencyKey>) -> Admission {
-        let parts =
-            [b"send", self.user.as_str().as_bytes(), self.message.as_bytes(), self.lane.as_str().as_bytes()];
+        let mut parts = vec![
+            b"send".as_slice(),
+            self.user.as_str().as_bytes(),
+            self.message.as_bytes(),
+            self.lane.as_str().as_bytes(),
+        ];
+        let mut on_limit = OnLimit::Deny;
+        if self.defers {
+            // Another request: its caller takes another answer for an answer.
+            parts.push(b"defer");
+            on_limit = OnLimit::Defer { horizon_ms: gateway.defer_horizon_ms };
+        }
         Admission {
             queue: gateway.queue.clone(),
             recipient: Some(self.user.as_recipient()),
@@ -120,7 +134,7 @@ impl Order {
             due: Due::Now,
             body: Bytes::copy_from_slice(self.message.as_bytes()),
             charge: Some(self.user.clone()),
-            on_limit: OnLimit::Deny,
+            on_limit,
             idempotency: key.map(|key| Idempotency { key, fingerprint: Fingerprint::of(&parts) }),
         }
     }
@@ -131,14 +145,17 @@ impl Order {
         admitted: Admitted,
     ) -> Result<(&'static str, Response), ApiError> {
         match admitted {
-            Admitted::Admitted { id, at, quota } => Ok(("accepted", self.accepted(gateway, id, at, quota)?)),
-            Admitted::Deferred { id, at, quota, .. } => {
-                Ok(("deferred", self.accepted(gateway, id, at, Some(quota))?))
+            Admitted::Admitted { id, at, quota } => {
+                Ok(("accepted", self.accepted(gateway, id, at, None, quota)?))
+            }
+            Admitted::Deferred { id, at, due, quota } => {
+                Ok(("deferred", self.accepted(gateway, id, at, Some(due), Some(quota))?))
             }
             Admitted::Duplicate { id, .. } => {
                 // The charge was the first request's; what is left now is a courtesy, not worth failing for.
                 let quota = gateway.ledger.quota(self.user.clone()).await.ok().flatten();
-                let mut response = self.accepted(gateway, id, gateway.clock.now(), quota)?;
+                let (now, due) = (gateway.clock.now(), self.still_deferred(gateway, id).await);
+                let mut response = self.accepted(gateway, id, now, due, quota)?;
                 response.headers_mut().insert("idempotent-replay", HeaderValue::from_static("true"));
                 Ok(("duplicate", response))
             }
@@ -155,23 +172,35 @@ impl Order {
         }
     }
 
+    /// When a repeated request's message is due, if that was put off and is yet to come.
+    async fn still_deferred(&self, gateway: &Gateway, id: MessageId) -> Option<Timestamp> {
+        if !self.defers {
+            return None;
+        }
+        let record = gateway.ledger.message(id).await.ok().flatten()?;
+        (record.attempts.is_empty() && record.due_at > gateway.clock.now()).then_some(record.due_at)
+    }
+
     fn accepted(
         &self,
         gateway: &Gateway,
         id: MessageId,
         at: Timestamp,
+        deferred_to: Option<Timestamp>,
         quota: Option<Quota>,
     ) -> Result<Response, ApiError> {
         let durability = gateway.ledger.durability();
         let answer = SendAnswer {
             id: id.to_string(),
             user_id: self.user.as_str(),
-            status: "accepted",
+            status: if deferred_to.is_some() { "deferred" } else { "accepted" },
+            scheduled_at: deferred_to.map(iso),
             remaining: quota.map(|quota| quota.remaining(at)),
             reset_at: quota.map(|quota| iso(reset_at(&quota, at))),
             durability: weaker_durability(durability),
         };
-        let mut response = answer::json(StatusCode::OK, &answer)?;
+        let status = if deferred_to.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
+        let mut response = answer::json(status, &answer)?;
         if let Some(quota) = quota {
             put_rate_limit(response.headers_mut(), &quota, at);
         }
@@ -187,6 +216,8 @@ impl Order {
         );
         let mut response = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", message)
             .retry_after_ms(retry_after_ms)
+            .with("remaining", json!(quota.remaining(at)))
+            .with("resetAt", json!(iso(reset_at(quota, at))))
             .with(
                 "quota",
                 json!({
@@ -199,6 +230,14 @@ impl Order {
             .into_response();
         put_rate_limit(response.headers_mut(), quota, at);
         response
+    }
+}
+
+fn on_limit(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "defer" => Ok(true),
+        "reject" => Ok(false),
+        _ => Err("must be \"reject\" or \"defer\""),
     }
 }
 

@@ -56,6 +56,10 @@ impl Gateway {
         client::post(self.address, path, &[], body)
     }
 
+    pub fn delete(&self, path: &str) -> Answer {
+        client::exchange(self.address, "DELETE", path, &[], "")
+    }
+
     pub fn configure(&self, user: &str, limit: u32) {
         let answer = self.post("/api/config", &json!({"userId": user, "rateLimit": limit, "timeWindow": 60}));
         assert_eq!(answer.status, 200, "{answer:?}");

@@ -3,10 +3,13 @@
 #![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
 
 mod client;
+mod deferral;
 mod disk;
 mod edges;
 mod first_flow;
 mod gateway;
 mod lifecycle;
 mod principals;
+mod slot_config;
+mod slots;
 mod stopping;

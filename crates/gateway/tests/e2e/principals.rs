@@ -74,7 +74,7 @@ fn check_config_names_every_problem_or_every_source() {
     );
 }
 
-fn api_key(dir: &Path) -> (String, String) {
+pub fn api_key(dir: &Path) -> (String, String) {
     let output = command(dir).arg("new-api-key").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let value = |name: &str| {
