@@ -125,3 +125,6 @@ fn wants_debug(headers: &HeaderMap) -> bool {
     is("debug", |value| value.eq_ignore_ascii_case(b"true"))
         && is("client", |value| !value.trim_ascii().is_empty())
 }
+
+#[cfg(test)]
+mod tests;

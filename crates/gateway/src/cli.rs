@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Loaded, Problems, Sources};
+use crate::live_policies::ReloadError;
 use crate::{telemetry, wiring};
 
 /// A configuration that can't be used, as opposed to a start that failed.
@@ -43,7 +44,7 @@ enum Command {
     NewApiKey,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct SettingsArgs {
     /// Where to listen, e.g. 127.0.0.1:8080 [setting: server.listen].
     #[arg(long, value_name = "ADDR:PORT")]
@@ -74,9 +75,13 @@ impl Cli {
 
 fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
     let settings = Loaded::from_sources(&args.sources()?)?.settings;
+    let read_policies = Box::new(move || {
+        let sources = args.sources().map_err(|error| ReloadError::Unreadable(format!("{error:#}")))?;
+        Ok(Loaded::from_sources(&sources)?.settings.policies)
+    });
     telemetry::init_logs(&settings.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(wiring::serve(settings));
+    let ended = runtime.block_on(wiring::serve(settings, read_policies));
     // A blocking call that hangs (a dead disk) must not keep the process.
     runtime.shutdown_timeout(RUNTIME_END_TIMEOUT);
     ended
@@ -92,7 +97,7 @@ fn check_config(args: SettingsArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl SettingsArgs {
-    fn sources(self) -> anyhow::Result<Sources> {
+    fn sources(&self) -> anyhow::Result<Sources> {
         let path = self.config.clone().unwrap_or_else(|| PathBuf::from(config::FILE));
         let file = match std::fs::read_to_string(&path) {
             Ok(text) => Some((path, text)),
@@ -108,8 +113,8 @@ impl SettingsArgs {
             })
             .filter(|(variable, _)| variable.starts_with(config::ENVIRONMENT_PREFIX))
             .collect();
-        let listen = self.listen.map(|value| ("--listen", "server.listen", value));
-        let data = self.data.map(|value| ("--data", "ledger.path", value));
+        let listen = self.listen.clone().map(|value| ("--listen", "server.listen", value));
+        let data = self.data.clone().map(|value| ("--data", "ledger.path", value));
         Ok(Sources { file, environment, flags: listen.into_iter().chain(data).collect() })
     }
 }

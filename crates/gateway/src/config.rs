@@ -284,5 +284,15 @@ fn changed(layers: &Layers) -> Vec<Changed> {
     values.chain(lists.into_iter().flatten()).collect()
 }
 
+/// For tests: the policies of a file.
+#[cfg(test)]
+pub fn policies_in(text: &str) -> Vec<Policy> {
+    let file = Some((PathBuf::from("tidegate.toml"), text.to_owned()));
+    match Loaded::from_sources(&Sources { file, ..Sources::default() }) {
+        Ok(loaded) => loaded.settings.policies,
+        Err(problems) => panic!("{problems}"),
+    }
+}
+
 #[cfg(test)]
 mod tests;

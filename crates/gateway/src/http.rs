@@ -7,6 +7,7 @@ mod health;
 mod index;
 mod messages;
 mod metrics;
+mod policies;
 mod query;
 mod quota;
 mod send;
@@ -25,6 +26,7 @@ use tidegate_edge::Limits;
 use tokio::sync::Semaphore;
 
 use crate::config::{Settings, SlotSettings};
+use crate::live_policies::LivePolicies;
 use crate::randomness::Randomness;
 use crate::sender::SenderStatus;
 
@@ -43,6 +45,7 @@ pub struct Gateway {
     pub defer_horizon_ms: u64,
     pub slot_settings: SlotSettings,
     pub randomness: Randomness,
+    pub policies: Arc<LivePolicies>,
     pub sender: Arc<SenderStatus>,
     pub metrics: MetricsHandle,
     draining: AtomicBool,
@@ -57,6 +60,7 @@ impl Gateway {
         clock: Arc<dyn Clock>,
         settings: &Settings,
         queue: QueueName,
+        policies: Arc<LivePolicies>,
         metrics: MetricsHandle,
     ) -> Self {
         Self {
@@ -69,6 +73,7 @@ impl Gateway {
             defer_horizon_ms: settings.defer_horizon_ms,
             slot_settings: settings.slots.clone(),
             randomness: Randomness::new(),
+            policies,
             sender: Arc::default(),
             metrics,
             draining: AtomicBool::new(false),
@@ -94,6 +99,9 @@ impl std::fmt::Debug for MetricsHandle {
 pub fn routes(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/", get(index::show))
+        .route("/admin/policies", get(policies::list))
+        .route("/admin/policies/reload", post(policies::reload))
+        .route("/admin/policies/{name}/keys/{key}", get(policies::peek).delete(policies::reset))
         .route("/admin/rate-limit/cache/flush", post(slot_config::flush))
         .route("/admin/rate-limit/config", get(slot_config::show).post(slot_config::put))
         .route("/api/config", get(quota::list).post(quota::put))

@@ -10,6 +10,7 @@ pub mod config;
 #[cfg(test)]
 mod faulty;
 mod http;
+pub mod live_policies;
 mod randomness;
 pub mod sender;
 pub mod server;

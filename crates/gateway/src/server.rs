@@ -3,11 +3,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tidegate_domain::{Channel, Clock, Ledger, QueueName, Slots};
-use tidegate_edge::{Edge, Principals, serve};
+use tidegate_edge::{Edge, PolicyGate, Principals, serve};
 use tokio::net::TcpListener;
 
 use crate::config::Settings;
 use crate::http::{Gateway, routes};
+use crate::live_policies::LivePolicies;
 use crate::sender::{Sender, supervise};
 use crate::stop::StopSignal;
 use crate::telemetry;
@@ -34,19 +35,27 @@ pub async fn run(
     ledger: Arc<impl Ledger + Slots>,
     channel: Arc<dyn Channel>,
     clock: Arc<dyn Clock>,
+    policies: Arc<LivePolicies>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let queue = QueueName::new(QUEUE)?;
     let metrics = telemetry::metrics();
-    let gateway =
-        Arc::new(Gateway::new(ledger.clone(), clock.clone(), &settings, queue.clone(), metrics.clone()));
+    let gate = PolicyGate::new(policies.engine.clone(), settings.gate.clone());
+    let gateway = Arc::new(Gateway::new(
+        ledger.clone(),
+        clock.clone(),
+        &settings,
+        queue.clone(),
+        policies,
+        metrics.clone(),
+    ));
     let open = settings.principals.is_empty();
     let principals = if open {
         Principals::none()
     } else {
         Principals::new(settings.principals).map_err(anyhow::Error::msg)?
     };
-    let edge = Edge::new(settings.limits, principals, clock, open);
+    let edge = Edge::with_policies(settings.limits, principals, clock, open, Some(gate));
 
     let (signal, stop) = StopSignal::new();
     let sender = Sender {
@@ -101,7 +110,9 @@ mod tests {
         let ledger = Arc::new(FaultyLedger::new(Setup::default()));
         let channel = Arc::new(LogChannel::to(std::io::sink()).unwrap());
         let (clock, never) = (Setup::default().clock, std::future::pending());
-        let running = tokio::spawn(run(settings, listener, ledger.clone(), channel, clock, never));
+        let policies =
+            crate::wiring::policies(&settings, clock.clone(), Box::new(|| Ok(Vec::new()))).await.unwrap();
+        let running = tokio::spawn(run(settings, listener, ledger.clone(), channel, clock, policies, never));
         ledger.set_health(Health::Failed("fsync: input/output error".to_owned()));
         let error = running.await.unwrap().unwrap_err();
         assert_eq!(error.downcast_ref::<LedgerFailed>().unwrap().reason, "fsync: input/output error");

@@ -1,6 +1,9 @@
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::live_policies::LivePolicies;
 use crate::stop::{Stop, StopSignal};
 
 const INTERRUPTED: i32 = 130;
@@ -19,6 +22,20 @@ pub fn listen() -> anyhow::Result<Stop> {
         std::process::exit(INTERRUPTED);
     });
     Ok(stop)
+}
+
+/// SIGHUP. From this call on it no longer ends the process.
+pub fn hangups() -> anyhow::Result<Signal> {
+    signal(SignalKind::hangup()).context("cannot listen for SIGHUP")
+}
+
+/// Reads the policies again at each SIGHUP. What is wrong with them is logged, and the old ones stay.
+pub async fn reload_on(mut hangups: Signal, policies: Arc<LivePolicies>) {
+    while hangups.recv().await.is_some() {
+        if let Err(error) = policies.reload().await {
+            tracing::error!(%error, "policies not reloaded: those of before stay in force");
+        }
+    }
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tidegate_adapters::SystemClock;
+use tidegate_adapters::buckets::memory::{self, MemoryBuckets};
 use tidegate_adapters::channels::log::LogChannel;
 use tidegate_adapters::embedded::{Embedded, Options};
+use tidegate_domain::limits::Policies;
 use tidegate_domain::{Clock, Ledger};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::announcement::Announcement;
 use crate::config::{EmbeddedSettings, LedgerSettings, Settings};
+use crate::live_policies::{LivePolicies, ReadPolicies};
 use crate::server::{LedgerFailed, run};
 use crate::signals;
 
@@ -20,11 +23,15 @@ use crate::signals;
 const IO_ERROR: i32 = 74;
 
 const BACKLOG: u32 = 4_096;
+/// Well below the shortest life of an idle bucket, a minute.
+const SWEEP_PERIOD: Duration = Duration::from_secs(15);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Binds, opens the ledger, announces itself and serves until a signal. The settings have been checked.
-pub async fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
+/// Binds, opens the ledger, announces itself and serves until a signal. The settings have been checked;
+/// `read_policies` reads them again, for a reload.
+pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::Result<ExitCode> {
     let mut stop = signals::listen()?;
+    let hangups = signals::hangups()?;
     // First, because it is the cheapest thing that can fail; connections wait in the backlog meanwhile.
     let listener = bind(&settings)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -39,6 +46,8 @@ pub async fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
         }
     };
     let channel = Arc::new(LogChannel::stdout().context("cannot start the log channel")?);
+    let policies = policies(&settings, clock.clone(), read_policies).await?;
+    tokio::spawn(signals::reload_on(hangups, policies.clone()));
     Announcement {
         address: listener.local_addr()?,
         data: &std::path::absolute(&embedded.path)?,
@@ -47,7 +56,8 @@ pub async fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
     }
     .make();
     let served =
-        run(settings, listener, ledger.clone(), channel, clock, async move { stop.wait().await }).await;
+        run(settings, listener, ledger.clone(), channel, clock, policies, async move { stop.wait().await })
+            .await;
     if let Some(failed) = served.as_ref().err().and_then(|error| error.downcast_ref::<LedgerFailed>()) {
         tracing::error!(reason = failed.reason, "the ledger failed for good; exiting, to recover from disk");
         // Not even a clean close: what is on disk is what was promised.
@@ -55,6 +65,26 @@ pub async fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
     }
     close(ledger).await;
     served.map(|()| ExitCode::SUCCESS)
+}
+
+/// The policies of the settings in force, with their buckets in memory.
+pub async fn policies(
+    settings: &Settings,
+    clock: Arc<dyn Clock>,
+    read: ReadPolicies,
+) -> anyhow::Result<Arc<LivePolicies>> {
+    let buckets = Arc::new(MemoryBuckets::new(memory::Options::new(settings.buckets_max), clock));
+    let kept = Arc::downgrade(&buckets);
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(SWEEP_PERIOD);
+        loop {
+            ticks.tick().await;
+            let Some(buckets) = kept.upgrade() else { break };
+            buckets.sweep();
+        }
+    });
+    let engine = Arc::new(Policies::new(buckets));
+    Ok(Arc::new(LivePolicies::start(engine, settings.policies.clone(), read).await?))
 }
 
 fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {

@@ -33,13 +33,13 @@ pub struct Standing {
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BadRule {
-    #[error("a capacity of {0} is out of range: 1 to {max}", max = BucketRule::CAPACITY_MAX)]
+    #[error("a capacity of {0} is out of range")]
     Capacity(u32),
-    #[error("a cost of {cost} never fits a capacity of {capacity}: 1 to the capacity")]
+    #[error("a cost of {cost} never fits a capacity of {capacity}")]
     Cost { cost: u32, capacity: u32 },
-    #[error("a refill of {0} tokens per second is out of range: 0 to {max}", max = BucketRule::REFILL_MAX)]
+    #[error("a refill of {0} tokens per second is out of range")]
     Refill(f64),
-    #[error("it would take more than ten years to refill: raise the refill, lower the capacity, or use 0")]
+    #[error("it would take more than ten years to refill")]
     TooSlow,
 }
 

@@ -181,12 +181,14 @@ impl<'a> Reading<'a> {
         match BucketRule::new(capacity, refill, cost, shadow) {
             Ok(rule) => Some((refill, rule)),
             Err(bad) => {
-                let key = match bad {
-                    BadRule::Capacity(_) => "capacity",
-                    BadRule::Cost { .. } => "cost",
-                    BadRule::Refill(_) | BadRule::TooSlow => "refillTokensPerSecond",
+                let refill = "refillTokensPerSecond";
+                let (key, fix) = match bad {
+                    BadRule::Capacity(_) => ("capacity", format!("choose 1 to {}", BucketRule::CAPACITY_MAX)),
+                    BadRule::Cost { .. } => ("cost", format!("choose 1 to {capacity}")),
+                    BadRule::Refill(_) => (refill, format!("choose 0 to {}", BucketRule::REFILL_MAX)),
+                    BadRule::TooSlow => (refill, "raise it, lower the capacity, or use 0".to_owned()),
                 };
-                self.problem(key, &bad.to_string(), "change it");
+                self.problem(key, &bad.to_string(), &fix);
                 None
             }
         }

@@ -24,6 +24,7 @@ pub async fn show() -> Result<Response, ApiError> {
             "forecastSlot": "GET /api/v1/slots/forecast",
             "showSlot": "GET /api/v1/slots/{eventId}",
             "releaseSlot": "DELETE /api/v1/slots/{eventId}",
+            "policies": "GET /admin/policies",
             "live": "GET /health/live",
             "ready": "GET /health/ready",
             "metrics": "GET /metrics",

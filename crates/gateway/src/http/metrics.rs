@@ -4,6 +4,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
+use tidegate_domain::limits::Policies;
 use tidegate_domain::{Counts, Lane};
 use tidegate_edge::ApiError;
 
@@ -18,6 +19,7 @@ pub async fn render(State(gateway): State<Arc<Gateway>>) -> Result<Response, Api
     let counts = gateway.ledger.counts().await.map_err(from_ledger)?;
     let mut text = gateway.metrics.0.render();
     write_counts(&mut text, &counts);
+    write_policies(&mut text, &gateway.policies.engine);
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
@@ -44,6 +46,29 @@ fn write_counts(text: &mut String, counts: &Counts) {
     }
     family(text, "tidegate_conservation_balanced", "gauge");
     let _ = writeln!(text, "tidegate_conservation_balanced {}", u8::from(counts.balanced()));
+}
+
+fn write_policies(text: &mut String, policies: &Policies) {
+    family(text, "tidegate_policy_total", "counter");
+    for known in policies.in_force().iter() {
+        let (name, outcomes) = (&known.policy.name, known.tally.outcomes());
+        for (outcome, count) in [
+            ("allowed", outcomes.allowed),
+            ("denied", outcomes.denied),
+            ("degraded", outcomes.degraded),
+            ("shadow_denied", outcomes.shadow_denied),
+        ] {
+            let _ =
+                writeln!(text, "tidegate_policy_total{{policy=\"{name}\",outcome=\"{outcome}\"}} {count}");
+        }
+    }
+    let counts = policies.buckets().counts();
+    if let Some(buckets) = counts.buckets {
+        family(text, "tidegate_policy_buckets", "gauge");
+        let _ = writeln!(text, "tidegate_policy_buckets {buckets}");
+    }
+    family(text, "tidegate_policy_forced_evictions_total", "counter");
+    let _ = writeln!(text, "tidegate_policy_forced_evictions_total {}", counts.forced_evictions);
 }
 
 fn family(text: &mut String, name: &str, kind: &str) {

@@ -33,7 +33,10 @@ impl Site {
         let clock = Setup::default().clock;
         let queue = QueueName::new("sms").unwrap();
         let metrics = telemetry::metrics();
-        let gateway = Arc::new(Gateway::new(ledger.clone(), clock.clone(), &settings, queue, metrics));
+        let policies =
+            crate::wiring::policies(&settings, clock.clone(), Box::new(|| Ok(Vec::new()))).await.unwrap();
+        let gateway =
+            Arc::new(Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics));
         let app = Edge::new(limits, Principals::none(), clock, true).wrap(routes(gateway.clone()));
         let site = Self { ledger, gateway, app };
         let quota = json!({"userId": "alice", "rateLimit": 10, "timeWindow": 1});

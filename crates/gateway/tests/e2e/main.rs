@@ -9,6 +9,8 @@ mod edges;
 mod first_flow;
 mod gateway;
 mod lifecycle;
+mod policies;
+mod policies_admin;
 mod principals;
 mod slot_config;
 mod slots;

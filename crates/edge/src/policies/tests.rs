@@ -1,0 +1,107 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::routing::get;
+use tidegate_domain::limits::{
+    BucketCounts, BucketRule, Buckets, BucketsError, FailStrategy, KeyStrategy, PathPattern, Policy,
+    PolicyName, PolicyRule, Standing, Take, Taken,
+};
+use tidegate_domain::{Clock, Timestamp};
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::{ClientAddr, Edge, Limits, Principals};
+
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(0)
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// A store that nobody reaches.
+#[derive(Debug)]
+struct Away;
+
+#[async_trait]
+impl Buckets for Away {
+    async fn take(&self, _: &[Take<'_>]) -> Result<Taken, BucketsError> {
+        Err(BucketsError::Unavailable("connection refused".to_owned()))
+    }
+    async fn peek(&self, _: Take<'_>) -> Result<Option<Standing>, BucketsError> {
+        Err(BucketsError::Unavailable("connection refused".to_owned()))
+    }
+    async fn reset(&self, _: Take<'_>) -> Result<(), BucketsError> {
+        Err(BucketsError::Unavailable("connection refused".to_owned()))
+    }
+    async fn reconfigure(&self, _: &[PolicyRule]) -> Result<(), BucketsError> {
+        Ok(())
+    }
+    fn counts(&self) -> BucketCounts {
+        BucketCounts::default()
+    }
+}
+
+async fn ask(fail: FailStrategy) -> (Response, String) {
+    let policies = Arc::new(Policies::new(Arc::new(Away)));
+    let policy = Policy {
+        name: PolicyName::new("all").unwrap(),
+        pattern: PathPattern::new("/**").unwrap(),
+        methods: None,
+        key: KeyStrategy::Ip,
+        refill_per_second: 1.0,
+        rule: BucketRule::new(10, 1.0, 1, false).unwrap(),
+        fail,
+    };
+    policies.replace(vec![policy]).await.unwrap();
+    let options = GateOptions { trusted_proxies: Vec::new(), ipv6_prefix: 64, headers: HeaderStyle::Legacy };
+    let second = Duration::from_secs(1);
+    let limits = Limits {
+        connections_max: 1,
+        first_byte_timeout: second,
+        header_timeout: second,
+        body_timeout: second,
+        idle_timeout: second,
+        write_timeout: second,
+        header_bytes_max: 8_192,
+        body_bytes_max: 8_192,
+        json_depth_max: 8,
+        drain_timeout: second,
+    };
+    let gate = PolicyGate::new(policies, options);
+    let edge = Edge::with_policies(limits, Principals::none(), Arc::new(Still), true, Some(gate));
+    let app = edge.wrap(Router::new().route("/", get(|| async { "hello" })));
+    let mut request = Request::get("/").header("host", "localhost").body(Body::empty()).unwrap();
+    request.extensions_mut().insert(ClientAddr(SocketAddr::from(([127, 0, 0, 1], 9))));
+    let mut response = app.oneshot(request).await.unwrap();
+    let body = to_bytes(std::mem::take(response.body_mut()), 4_096).await.unwrap();
+    (response, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn without_the_store_an_open_policy_lets_pass_and_says_so() {
+    let (response, body) = ask(FailStrategy::Open).await;
+    assert_eq!((response.status(), body.as_str()), (StatusCode::OK, "hello"));
+    assert_eq!(response.headers()["tidegate-degraded"], "true");
+    assert!(!response.headers().contains_key("ratelimit-limit"), "nothing is known about the bucket");
+}
+
+#[tokio::test]
+async fn without_the_store_a_closed_policy_refuses_and_says_so() {
+    let (response, body) = ask(FailStrategy::Closed).await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(response.headers()["tidegate-degraded"], "true");
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert!(body.contains("\"policy\":\"all\",\"degraded\":true"), "{body}");
+    assert!(!body.contains("connection refused"), "{body}");
+}
