@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health, Ledger,
-    LedgerError, MessageId, MessageRecord, Outcome, QueueName, Released, Reservation, Reserved, Settled,
-    Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
+    Acked, Admission, Admitted, Cancelled, Claim, ClaimRequest, Clock, Counts, Durability, EventId,
+    Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Outcome,
+    Page, QueueCounts, QueueName, QueueRule, Queues, Released, Requeue, Requeued, Reservation, Reserved,
+    Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -22,6 +24,7 @@ mod directory;
 mod engine;
 mod keys;
 mod line;
+mod queues;
 mod quotas;
 mod readers;
 mod rows;
@@ -33,9 +36,10 @@ mod writer;
 
 pub use directory::OpenError;
 
-use book::BookLimits;
+use book::{BookLimits, Revival};
 use directory::Directory;
 use engine::{Change, Changed, ClaimedRow, Engine, EngineOptions};
+use queues::QueueRules;
 use readers::Readers;
 use rows::MessageRow;
 use writer::{Command, Reply, Writer};
@@ -65,6 +69,9 @@ pub struct Options {
     pub slots_max: usize,
     /// How long a slot is remembered after its window, or its reservation if that came later.
     pub slot_retention_ms: u64,
+    /// How queues are kept, by name; those not named follow `queue_rule`.
+    pub queue_rules: Vec<(QueueName, QueueRule)>,
+    pub queue_rule: QueueRule,
 }
 
 impl Options {
@@ -82,6 +89,8 @@ impl Options {
             readers: 2,
             slots_max: 5_000_000,
             slot_retention_ms: 86_400_000,
+            queue_rules: Vec::new(),
+            queue_rule: QueueRule::default(),
         }
     }
 }
@@ -110,7 +119,10 @@ impl Embedded {
             slots_max: options.slots_max,
             slot_retention_ms: options.slot_retention_ms,
         };
-        let engine_options = EngineOptions { sync: options.sync, limits, retention_ms: options.retention_ms };
+        let queues =
+            QueueRules { by_name: options.queue_rules.into_iter().collect(), otherwise: options.queue_rule };
+        let engine_options =
+            EngineOptions { sync: options.sync, limits, queues, retention_ms: options.retention_ms };
         let engine = Engine::open(directory.path(), engine_options, clock)?;
         directory.sync()?;
         let readers = Arc::new(Readers::open(directory.path(), options.readers, engine.book().salt)?);
@@ -185,7 +197,7 @@ impl Embedded {
                     (stored.row.clone(), stored.body_sound)
                 }
             };
-            let MessageRow { at, lane, recipient, charge, body, .. } = message;
+            let MessageRow { at, lane, recipient, charge, body, headers, ack_required, .. } = message;
             Ok(Claim {
                 id: MessageId::new(at, seq, salt),
                 queue: queue.clone(),
@@ -194,6 +206,10 @@ impl Embedded {
                 user: charge.map(|charge| charge.user),
                 admitted_at: at,
                 attempt: row.leased.attempt,
+                failures: row.leased.failures,
+                ack_attempts: row.leased.ack_attempts,
+                ack_required,
+                headers,
                 token: row.leased.token,
                 lease_until: row.leased.until,
                 body: body_sound.then_some(body),
@@ -312,6 +328,106 @@ impl Ledger for Embedded {
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+#[async_trait]
+impl Queues for Embedded {
+    async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError> {
+        let started = Instant::now();
+        loop {
+            let change = Change::Pop { queue: queue.clone(), max };
+            let rows = match self.ask(|reply| Command::Change(change, reply)).await? {
+                Changed::Popped(rows) => rows,
+                other => return Err(mismatched(&other)),
+            };
+            let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let left_ms = wait_ms.saturating_sub(waited_ms);
+            if !rows.is_empty() || left_ms == 0 || max == 0 {
+                // They are delivered already, and their rows stay for a while: a read that fails loses the answer,
+                // not the rows.
+                return self.with_texts(queue, rows).await;
+            }
+            self.ask(|reply| Command::Ready(queue.clone(), left_ms, reply)).await?;
+        }
+    }
+
+    async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {
+        self.ask(|reply| Command::Extend(batch, reply)).await
+    }
+
+    async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::Ack(ids), reply)).await? {
+            Changed::Acked(acked) => Ok(acked),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::Cancel(ids), reply)).await? {
+            Changed::Cancelled(cancelled) => Ok(cancelled),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
+        self.readers.list(filter, page).await
+    }
+
+    async fn requeue(&self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
+        let ids = batch.iter().map(|requeue| requeue.id).collect();
+        let found = self.readers.dead(ids).await?;
+        let mut answers = vec![Requeued::NotDead; batch.len()];
+        let (mut places, mut revivals) = (Vec::new(), Vec::new());
+        for (place, (requeue, found)) in batch.into_iter().zip(found).enumerate() {
+            let Some((message, tries)) = found else { continue };
+            places.push(place);
+            revivals.push(Revival { message, tries, body: requeue.body, delay_ms: requeue.delay_ms });
+        }
+        match self.ask(|reply| Command::Change(Change::Requeue(revivals), reply)).await? {
+            Changed::Requeued(requeued) => {
+                for (place, requeued) in places.into_iter().zip(requeued) {
+                    answers[place] = requeued;
+                }
+                Ok(answers)
+            }
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn delete_dead(&self, ids: Vec<MessageId>) -> Result<Vec<bool>, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::DeleteDead(ids), reply)).await? {
+            Changed::DeadDeleted(deleted) => Ok(deleted),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError> {
+        let (mut from, mut purged) = (0, 0);
+        loop {
+            let change = Change::Purge { queue: queue.clone(), from };
+            match self.ask(|reply| Command::Change(change, reply)).await? {
+                Changed::Purged { count, next } => {
+                    purged += count;
+                    match next {
+                        Some(next) => from = next,
+                        None => return Ok(purged),
+                    }
+                }
+                other => return Err(mismatched(&other)),
+            }
+        }
+    }
+
+    async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::Pause { queue, paused }, reply)).await? {
+            Changed::Paused(known) => Ok(known),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError> {
+        self.ask(Command::QueueCounts).await
     }
 }
 

@@ -21,6 +21,8 @@ pub trait Channel: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     Delivered,
+    /// The channel has it; whether the recipient does, its ack will tell.
+    Accepted,
     /// Not now. `after_ms` is what the provider asked for, if it did.
     TryLater {
         after_ms: Option<u64>,

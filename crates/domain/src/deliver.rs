@@ -2,16 +2,18 @@ use crate::{Delivery, Outcome, RetryPolicy};
 
 /// What a delivery means for its message: the settlement that a sender writes.
 ///
-/// `attempt` counts from 1 and includes the one that just ended.
-pub fn outcome_of(delivery: Delivery, attempt: u32, policy: &RetryPolicy) -> Outcome {
+/// `failures` are those before the attempt that just ended.
+pub fn outcome_of(delivery: Delivery, failures: u32, policy: &RetryPolicy) -> Outcome {
+    let attempts = failures.saturating_add(1);
     match delivery {
         Delivery::Delivered => Outcome::Delivered,
+        Delivery::Accepted => Outcome::Accepted { ack_within_ms: policy.ack_within_ms },
         Delivery::Refused { reason } => Outcome::Dead { reason },
-        Delivery::TryLater { reason, .. } if attempt >= policy.attempts_max => {
-            Outcome::Dead { reason: format!("gave up after {attempt} attempts: {reason}") }
+        Delivery::TryLater { reason, .. } if attempts >= policy.attempts_max => {
+            Outcome::Dead { reason: format!("gave up after {attempts} attempts: {reason}") }
         }
         Delivery::TryLater { after_ms, reason } => {
-            Outcome::Retry { delay_ms: policy.delay_ms(attempt.saturating_sub(1), after_ms), reason }
+            Outcome::Retry { delay_ms: policy.delay_ms(failures, after_ms), reason }
         }
     }
 }
@@ -20,7 +22,8 @@ pub fn outcome_of(delivery: Delivery, attempt: u32, policy: &RetryPolicy) -> Out
 mod tests {
     use super::*;
 
-    const POLICY: RetryPolicy = RetryPolicy { attempts_max: 3, base_ms: 100, max_ms: 1_000 };
+    const POLICY: RetryPolicy =
+        RetryPolicy { attempts_max: 3, base_ms: 100, max_ms: 1_000, ack_within_ms: 300_000 };
 
     fn later() -> Delivery {
         Delivery::TryLater { after_ms: None, reason: "busy".into() }
@@ -28,15 +31,15 @@ mod tests {
 
     #[test]
     fn attempts_run_out_into_a_dead_letter() {
-        assert_eq!(outcome_of(later(), 1, &POLICY), Outcome::Retry { delay_ms: 100, reason: "busy".into() });
-        assert_eq!(outcome_of(later(), 2, &POLICY), Outcome::Retry { delay_ms: 200, reason: "busy".into() });
-        let dead = outcome_of(later(), 3, &POLICY);
+        assert_eq!(outcome_of(later(), 0, &POLICY), Outcome::Retry { delay_ms: 100, reason: "busy".into() });
+        assert_eq!(outcome_of(later(), 1, &POLICY), Outcome::Retry { delay_ms: 200, reason: "busy".into() });
+        let dead = outcome_of(later(), 2, &POLICY);
         assert_eq!(dead, Outcome::Dead { reason: "gave up after 3 attempts: busy".into() });
     }
 
     #[test]
     fn a_refusal_is_final_at_once() {
         let refused = Delivery::Refused { reason: "no such number".into() };
-        assert_eq!(outcome_of(refused, 1, &POLICY), Outcome::Dead { reason: "no such number".into() });
+        assert_eq!(outcome_of(refused, 0, &POLICY), Outcome::Dead { reason: "no such number".into() });
     }
 }

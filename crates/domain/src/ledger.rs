@@ -72,6 +72,35 @@ pub struct Admission {
     pub charge: Option<UserId>,
     pub on_limit: OnLimit,
     pub idempotency: Option<Idempotency>,
+    /// When it is no longer worth sending: then it expires instead.
+    pub expires: Option<Timestamp>,
+    /// What travels with the body.
+    pub headers: Headers,
+    /// Delivered only when its recipient says so.
+    pub ack_required: bool,
+}
+
+/// Names and values that travel with a message, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Headers(pub Vec<(String, String)>);
+
+impl Admission {
+    /// Due at once, in the normal lane, charged to nobody.
+    pub fn new(queue: QueueName, body: Bytes) -> Self {
+        Self {
+            queue,
+            recipient: None,
+            lane: Lane::Normal,
+            due: Due::Now,
+            body,
+            charge: None,
+            on_limit: OnLimit::Deny,
+            idempotency: None,
+            expires: None,
+            headers: Headers::default(),
+            ack_required: false,
+        }
+    }
 }
 
 /// What becomes of a message whose user has no quota left.
@@ -124,6 +153,8 @@ pub enum Admitted {
     },
     /// As many messages (or keys) as the ledger may hold.
     Full,
+    /// As many messages as the queue may hold, for this lane.
+    QueueFull,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,8 +174,14 @@ pub struct Claim {
     pub lane: Lane,
     pub user: Option<UserId>,
     pub admitted_at: Timestamp,
-    /// Counts from 1.
+    /// Counts from 1 over the message's whole life.
     pub attempt: u32,
+    /// Attempts that failed, or whose lease ended unsettled, since it was admitted or requeued.
+    pub failures: u32,
+    /// How often its channel accepted it and no ack came in time.
+    pub ack_attempts: u32,
+    pub ack_required: bool,
+    pub headers: Headers,
     /// The fencing token: larger for every later lease of the same message.
     pub token: u64,
     pub lease_until: Timestamp,
@@ -171,6 +208,11 @@ pub enum Outcome {
     },
     Dead {
         reason: String,
+    },
+    /// The channel has it, and the recipient's ack is awaited that long; then it is due again. The message keeps
+    /// its place in its chain.
+    Accepted {
+        ack_within_ms: u64,
     },
     Expired,
     /// Handed back untried: claimable at once, no attempt spent.
@@ -208,6 +250,9 @@ pub struct MessageRecord {
     pub settled_at: Option<Timestamp>,
     pub reason: Option<String>,
     pub attempts: Vec<AttemptRecord>,
+    pub expires_at: Option<Timestamp>,
+    pub headers: Headers,
+    pub ack_required: bool,
     pub body: Bytes,
 }
 
@@ -224,7 +269,11 @@ pub struct AttemptRecord {
 pub enum AttemptResult {
     Delivered,
     Failed,
+    /// Taken by the channel, to be acked by the recipient.
+    Accepted,
     Expired,
+    /// Not an attempt to deliver: a dead letter was made pending again.
+    Requeued,
 }
 
 /// Totals since the ledger was made, and what it holds now.

@@ -10,6 +10,7 @@ mod idempotency;
 mod ledger;
 pub mod limits;
 mod message;
+mod queues;
 mod retry;
 mod slots;
 mod time;
@@ -18,10 +19,14 @@ pub use channel::{Channel, Delivery};
 pub use deliver::outcome_of;
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey};
 pub use ledger::{
-    Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Due, Durability, Health,
-    Ledger, LedgerError, MessageRecord, OnLimit, Outcome, Settled, Settlement, Status,
+    Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Due, Durability, Headers,
+    Health, Ledger, LedgerError, MessageRecord, OnLimit, Outcome, Settled, Settlement, Status,
 };
 pub use message::{EventId, InvalidName, Lane, MessageId, QueueName, Recipient, SlotConfigName, UserId};
+pub use queues::{
+    Acked, Cancelled, Extension, Filter, Listing, Order, Page, QueueCounts, QueueRule, Queues, Requeue,
+    Requeued,
+};
 pub use retry::RetryPolicy;
 pub use slots::{
     Forecast, Released, Reservation, Reserved, Slot, SlotConfig, SlotConfigPut, SlotMessage, Slots,

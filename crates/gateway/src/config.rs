@@ -237,6 +237,7 @@ impl SenderSettings {
                 attempts_max: u32::try_from(reader.number("sender.attempts_max", 1..=1_000)).unwrap_or(1),
                 base_ms: reader.number("sender.retry_base_ms", 1..=YEAR_MS),
                 max_ms: reader.number("sender.retry_max_ms", 1..=YEAR_MS),
+                ack_within_ms: reader.number("sender.ack_within_ms", 1..=YEAR_MS),
             },
         };
         if Duration::from_millis(settings.lease_ms) <= settings.attempt_timeout {

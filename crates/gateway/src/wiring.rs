@@ -118,6 +118,8 @@ fn options(settings: EmbeddedSettings, intake_max: usize) -> Options {
         readers: settings.readers,
         slots_max: settings.slots_max,
         slot_retention_ms: settings.slot_retention_ms,
+        queue_rules: Vec::new(),
+        queue_rule: tidegate_domain::QueueRule::default(),
     }
 }
 

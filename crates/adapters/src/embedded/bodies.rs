@@ -72,6 +72,9 @@ mod tests {
             recipient: None,
             charge: None,
             idempotency: None,
+            expires: None,
+            headers: tidegate_domain::Headers::default(),
+            ack_required: false,
             body: Bytes::from(vec![0; body_bytes]),
         }
     }

@@ -1,21 +1,25 @@
 use std::collections::BTreeSet;
 
-use hashbrown::HashMap;
-use tidegate_domain::limits::Quota;
-use tidegate_domain::limits::slot::SlotRule;
-use tidegate_domain::{
-    Admission, Admitted, Counts, Due, EventId, MessageId, OnLimit, Outcome, QueueName, Released, Reservation,
-    Reserved, Settled, Settlement, SlotConfigName, SlotConfigPut, SlotMessage, Status, Timestamp, UserId,
-};
+use hashbrown::{HashMap, HashSet};
+use tidegate_domain::{Counts, QueueCounts, QueueName, Recipient, Timestamp, UserId};
 
 use super::bodies::Bodies;
 use super::keys::Keys;
 use super::line::{Arrival, Line, Slot};
+use super::queues::{QueueBook, QueueRules};
 use super::quotas::{Before, Quotas};
-use super::rows::{AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, SlotConfigRow, SlotRow, Totals};
-use super::slots::{ConfigBefore, EventKey, Held, NoSlot, SlotBook, event_key};
+use super::rows::{
+    AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, RequeueRow, SlotConfigRow, SlotRow, Totals,
+};
+use super::slots::{ConfigBefore, EventKey, Held, SlotBook};
 
-const QUEUES_MAX: usize = 4_096;
+mod admission;
+mod endings;
+mod leases;
+mod reservations;
+
+pub(super) use endings::Revival;
+
 /// Leases of one life of the ledger; beyond them come the tokens of the next.
 const TOKEN_BITS: u32 = 40;
 
@@ -32,9 +36,7 @@ pub(super) struct Book {
     pub(super) keys: Keys,
     pub(super) quotas: Quotas,
     pub(super) slots: SlotBook,
-    queues: Vec<QueueName>,
-    queue_ids: HashMap<QueueName, u16>,
-    queues_saved: usize,
+    pub(super) queues: QueueBook,
     leases: HashMap<u64, Lease>,
     leases_by_end: BTreeSet<(Timestamp, u64)>,
     totals: Totals,
@@ -69,7 +71,16 @@ pub(super) struct Group {
     /// Set when the charged quotas get their rows: the last message that those contain.
     pub(super) quotas_flushed: Option<u64>,
     pub(super) totals: Totals,
+    pub(super) requeued: Vec<RequeueRow>,
+    /// Dead letters that go for good.
+    pub(super) dead_deleted: Vec<u64>,
+    /// Queues whose state changed, with it.
+    pub(super) queues_changed: Vec<QueueRow>,
     released: Vec<u64>,
+    /// Messages that end, or begin anew, in this group: each only once.
+    ending: HashSet<u64>,
+    /// By how much the queues' depths change.
+    pending: Vec<(u16, i64)>,
     undo: Vec<Undo>,
 }
 
@@ -77,6 +88,8 @@ pub(super) struct Group {
 enum Undo {
     Quota(Before),
     Key(tidegate_domain::IdempotencyKey),
+    Claimed(u64),
+    Paused(u16, bool),
     SlotTaken(EventKey),
     SlotGivenBack(EventKey, Held),
     SlotConfig(ConfigBefore),
@@ -88,6 +101,8 @@ enum Undo {
 pub(super) struct Leased {
     pub(super) seq: u64,
     pub(super) attempt: u32,
+    pub(super) failures: u32,
+    pub(super) ack_attempts: u32,
     pub(super) token: u64,
     pub(super) until: Timestamp,
 }
@@ -113,21 +128,34 @@ impl Group {
             && self.slot_configs.is_empty()
             && self.slots.is_empty()
             && self.slots_removed.is_empty()
+            && self.requeued.is_empty()
+            && self.dead_deleted.is_empty()
+            && self.queues_changed.is_empty()
             && self.quotas_flushed.is_none()
+    }
+
+    /// Marks a message as ending here; false when it does already.
+    fn end(&mut self, seq: u64) -> bool {
+        self.ending.insert(seq)
+    }
+
+    fn change_pending(&mut self, queue: u16, by: i64) {
+        match self.pending.iter_mut().find(|(id, _)| *id == queue) {
+            Some((_, change)) => *change += by,
+            None => self.pending.push((queue, by)),
+        }
     }
 }
 
 impl Book {
-    pub(super) fn new(salt: u32, limits: BookLimits) -> Self {
+    pub(super) fn new(salt: u32, limits: BookLimits, rules: QueueRules) -> Self {
         Self {
             line: Line::new(),
             bodies: Bodies::new(limits.body_cache_bytes),
             keys: Keys::new(limits.idempotency_window_ms, limits.idempotency_keys_max),
             quotas: Quotas::default(),
             slots: SlotBook::new(limits.slots_max, limits.slot_retention_ms),
-            queues: Vec::new(),
-            queue_ids: HashMap::new(),
-            queues_saved: 0,
+            queues: QueueBook::new(rules),
             leases: HashMap::new(),
             leases_by_end: BTreeSet::new(),
             totals: Totals::default(),
@@ -142,214 +170,9 @@ impl Book {
         Group { totals: self.totals, ..Group::default() }
     }
 
-    pub(super) fn admit(&mut self, admission: Admission, now: Timestamp, group: &mut Group) -> Admitted {
-        if let Some(idempotency) = &admission.idempotency {
-            if let Some(known) = self.keys.get(&idempotency.key, now) {
-                let id = MessageId::new(known.at, known.seq, self.salt);
-                let same = known.fingerprint == idempotency.fingerprint;
-                return if same {
-                    Admitted::Duplicate { id, at: known.at }
-                } else {
-                    Admitted::KeyConflict { id }
-                };
-            }
-            if self.keys.is_full() {
-                return Admitted::Full;
-            }
-        }
-        let pending = group.totals.pending().unwrap_or(u64::MAX);
-        if pending >= self.pending_max || self.seq_next >= MessageId::SEQ_MAX {
-            return Admitted::Full;
-        }
-        if self.queues.len() >= QUEUES_MAX && !self.queue_ids.contains_key(&admission.queue) {
-            return Admitted::Full;
-        }
-        let charged = match admission.charge.map(|user| self.quotas.charge(user, admission.on_limit, now)) {
-            None => None,
-            Some(Ok((charged, before))) => {
-                group.undo.push(Undo::Quota(before));
-                Some(charged)
-            }
-            Some(Err(refusal)) => return refusal,
-        };
-
-        // Past every refusal: only an admitted message makes a queue.
-        let queue = self.queue_id_or_new(&admission.queue);
-        let seq = self.seq_next;
-        self.seq_next += 1;
-        if let Some(idempotency) = &admission.idempotency {
-            self.keys.insert(idempotency, seq, now);
-            group.undo.push(Undo::Key(idempotency.key));
-        }
-        let id = MessageId::new(now, seq, self.salt);
-        let asked = match admission.due {
-            Due::Now => now,
-            Due::At(at) => at,
-        };
-        let quota = charged.as_ref().map(|charged| charged.quota);
-        let deferred_to = charged.as_ref().and_then(|charged| charged.deferred_to);
-        // The later of what the caller asked for and what the quota allows.
-        let due = deferred_to.map_or(asked, |begins| begins.max(asked));
-        group.totals.admitted += 1;
-        group.messages.push(MessageRow {
-            seq,
-            at: now,
-            queue,
-            lane: admission.lane,
-            due,
-            recipient: admission.recipient,
-            charge: charged.map(|charged| charged.row),
-            idempotency: admission.idempotency,
-            body: admission.body,
-        });
-        match (deferred_to, quota) {
-            (Some(_), Some(quota)) => Admitted::Deferred { id, at: now, due, quota },
-            (_, quota) => Admitted::Admitted { id, at: now, quota },
-        }
-    }
-
-    pub(super) fn settle(&mut self, settlement: Settlement, now: Timestamp, group: &mut Group) -> Settled {
-        let seq = settlement.id.seq();
-        if settlement.id.salt() != self.salt {
-            return Settled::LostLease;
-        }
-        let Some(lease) = self.leases.get_mut(&seq) else { return Settled::LostLease };
-        if lease.token != settlement.token || lease.settling || lease.until <= now {
-            return Settled::LostLease;
-        }
-        lease.settling = true;
-        group.undo.push(Undo::Settling(seq));
-        let attempt = self.line.entry(lease.slot).attempts + 1;
-        let latency_ms = settlement.latency_ms;
-        let mut end = |status: Status, reason| {
-            group.totals.settle(status);
-            group.outcomes.push(OutcomeRow { seq, status, at: now, attempt, latency_ms, reason });
-        };
-        match settlement.outcome {
-            Outcome::Delivered => end(Status::Delivered, None),
-            Outcome::Dead { reason } => end(Status::Dead, Some(reason)),
-            Outcome::Expired => end(Status::Expired, None),
-            Outcome::Retry { delay_ms, reason } => {
-                let due = now.plus_ms(delay_ms);
-                group.attempts.push(AttemptRow { seq, number: attempt, at: now, latency_ms, reason, due });
-            }
-            Outcome::Released => group.released.push(seq),
-        }
-        Settled::Done
-    }
-
-    pub(super) fn put_quota(
-        &mut self,
-        user: UserId,
-        limit: u32,
-        window_ms: u64,
-        now: Timestamp,
-        group: &mut Group,
-    ) -> Quota {
-        let seq = self.seq_last();
-        let (account, before) = self.quotas.put(user.clone(), limit, window_ms, now);
-        let account = account.clone();
-        let quota = account.quota;
-        group.undo.push(Undo::Quota(before));
-        // Messages up to here were charged to the old window.
-        group.quotas.push(QuotaRow { user, account, seq });
-        quota
-    }
-
-    pub(super) fn delete_quota(&mut self, user: UserId, group: &mut Group) -> bool {
-        let Some(before) = self.quotas.delete(&user) else { return false };
-        group.undo.push(Undo::Quota(before));
-        group.quotas.retain(|row| row.user != user);
-        group.quotas_deleted.push(user);
-        true
-    }
-
-    pub(super) fn reserve(
-        &mut self,
-        reservation: Reservation,
-        now: Timestamp,
-        group: &mut Group,
-    ) -> Reserved {
-        let key = event_key(&reservation.event);
-        if let Some(held) = self.slots.get(&key) {
-            let slot = self.slots.slot(reservation.event, &held, self.salt);
-            return slot.map_or(Reserved::UnknownConfig, Reserved::Existing);
-        }
-        let placed = match self.slots.place(&reservation.config, reservation.requested, reservation.jitter) {
-            Ok(placed) => placed,
-            Err(NoSlot::UnknownConfig) => return Reserved::UnknownConfig,
-            Err(NoSlot::NoRoom) => return Reserved::NoRoom,
-            Err(NoSlot::Full) => return Reserved::Full,
-        };
-        let message = match &reservation.message {
-            None => 0,
-            Some(message) => match self.admit(admission_of(message, placed.1.scheduled), now, group) {
-                Admitted::Admitted { id, .. } => id.seq(),
-                _ => return Reserved::Full,
-            },
-        };
-        let row = self.slots.take(&reservation, placed, message, now);
-        let slot = self.slots.slot(reservation.event, &row.held, self.salt);
-        group.undo.push(Undo::SlotTaken(key));
-        group.slots.push(row);
-        slot.map_or(Reserved::UnknownConfig, Reserved::Assigned)
-    }
-
-    pub(super) fn release_slot(&mut self, event: EventId, now: Timestamp, group: &mut Group) -> Released {
-        let key = event_key(&event);
-        let Some(held) = self.slots.get(&key) else { return Released::UnknownEvent };
-        let Some(slot) = self.slots.slot(event, &held, self.salt) else { return Released::UnknownEvent };
-        if held.message > 0 {
-            let fresh = group.messages.iter().any(|message| message.seq == held.message);
-            let waiting = self.line.find(held.message).is_some() && !self.leases.contains_key(&held.message);
-            if !(fresh || waiting) {
-                return Released::Used(slot);
-            }
-            group.totals.settle(Status::Deleted);
-            group.outcomes.push(OutcomeRow {
-                seq: held.message,
-                status: Status::Deleted,
-                at: now,
-                attempt: 0,
-                latency_ms: 0,
-                reason: None,
-            });
-        }
-        self.slots.give_back(&key);
-        group.undo.push(Undo::SlotGivenBack(key, held));
-        group.slots_removed.push(held.seq);
-        Released::Released(slot)
-    }
-
-    pub(super) fn put_slot_config(
-        &mut self,
-        name: &SlotConfigName,
-        rule: SlotRule,
-        now: Timestamp,
-        group: &mut Group,
-    ) -> SlotConfigPut {
-        let (put, before) = self.slots.put_config(name, rule, now);
-        if let (SlotConfigPut::Stored(stored), Some(before)) = (&put, before) {
-            group.slot_configs.push(SlotConfigRow { config: before.id(), stored: stored.clone() });
-            group.undo.push(Undo::SlotConfig(before));
-        }
-        put
-    }
-
-    /// Slots whose time is over go, a bounded number at a call.
-    pub(super) fn forget_slots(&mut self, now: Timestamp, group: &mut Group) {
-        for (event, held) in self.slots.forget(now) {
-            group.slots_removed.push(held.seq);
-            group.undo.push(Undo::SlotGivenBack(event, held));
-        }
-    }
-
     /// Adds what is to be written beside the commands' own rows.
     pub(super) fn finish(&mut self, group: &mut Group, flush_quotas: bool) {
-        for id in self.queues_saved..self.queues.len() {
-            let name = self.queues[id].clone();
-            group.queues.push(QueueRow { id: queue_id(id), name });
-        }
+        group.queues.extend(self.queues.unsaved());
         if self.quotas.is_dirty_full() || flush_quotas && self.quotas.has_dirty() {
             let seq = self.seq_last();
             group.quotas.extend(self.quotas.dirty_rows(seq));
@@ -357,41 +180,42 @@ impl Book {
         }
     }
 
-    /// The group is on disk: make it so here. Returns the room that each settled message leaves.
+    /// The group is on disk: make it so here.
     pub(super) fn apply(&mut self, group: Group) {
         self.totals = group.totals;
-        self.queues_saved = self.queues.len();
+        self.queues.saved();
         if group.quotas_flushed.is_some() {
             self.quotas.flushed();
         }
         for message in group.messages {
+            let recipient = self.ordering_key(message.queue, message.recipient.as_ref());
             self.line.push(&Arrival {
                 seq: message.seq,
                 queue: message.queue,
                 lane: message.lane,
                 due: message.due,
-                recipient: message.recipient.as_ref().map(|recipient| recipient.as_str()),
-                attempts: 0,
+                recipient: recipient.as_ref().map(|recipient| recipient.as_str()),
+                expires: message.expires,
+                tries: super::line::Tries::default(),
             });
             self.bodies.insert(message);
         }
         for outcome in group.outcomes {
-            if outcome.status == Status::Deleted {
-                if let Some(slot) = self.line.find(outcome.seq) {
-                    self.line.withdraw(slot);
-                    self.bodies.remove(outcome.seq);
-                }
-                continue;
-            }
             if let Some(lease) = self.end_lease(outcome.seq) {
                 self.line.remove(lease.slot);
-                self.bodies.remove(outcome.seq);
+            } else if let Some(slot) = self.line.find(outcome.seq) {
+                self.line.withdraw(slot);
             }
+            self.bodies.remove(outcome.seq);
         }
         for attempt in group.attempts {
             if let Some(lease) = self.end_lease(attempt.seq) {
-                self.line.give_back(lease.slot, attempt.due, attempt.number);
+                let tries = self.line.entry(lease.slot).tries.after(attempt.result);
+                self.line.give_back(lease.slot, attempt.due, tries);
             }
+        }
+        for row in &group.requeued {
+            self.revive(row);
         }
         for seq in group.released {
             self.release(seq);
@@ -409,6 +233,12 @@ impl Book {
                 }
                 Undo::SlotGivenBack(event, held) => self.slots.undo_give_back(event, held),
                 Undo::SlotConfig(before) => self.slots.undo_put_config(before),
+                Undo::Claimed(seq) => self.release(seq),
+                Undo::Paused(queue, paused) => {
+                    if let Some(queue) = self.queues.get_mut(queue) {
+                        queue.paused = paused;
+                    }
+                }
                 Undo::Settling(seq) => {
                     if let Some(lease) = self.leases.get_mut(&seq) {
                         lease.settling = false;
@@ -418,27 +248,16 @@ impl Book {
         }
     }
 
-    /// Leases up to `max` messages of a queue.
-    pub(super) fn claim(
-        &mut self,
-        queue: &QueueName,
-        max: usize,
-        lease_ms: u64,
-        now: Timestamp,
-    ) -> Vec<Leased> {
-        let Some(&queue) = self.queue_ids.get(queue) else { return Vec::new() };
-        let mut leased = Vec::new();
-        while leased.len() < max {
-            let Some(slot) = self.line.take(queue, now) else { break };
-            let entry = self.line.entry(slot);
-            let (seq, attempt) = (entry.seq, entry.attempts + 1);
-            let (token, until) = (self.token_next, now.plus_ms(lease_ms));
-            self.token_next += 1;
-            self.leases.insert(seq, Lease { slot, token, until, settling: false });
-            self.leases_by_end.insert((until, seq));
-            leased.push(Leased { seq, attempt, token, until });
-        }
-        leased
+    /// False when there is no such queue.
+    pub(super) fn pause(&mut self, name: &QueueName, paused: bool, group: &mut Group) -> bool {
+        let Some((id, queue)) = self.queues.id(name).and_then(|id| Some((id, self.queues.get_mut(id)?)))
+        else {
+            return false;
+        };
+        let before = std::mem::replace(&mut queue.paused, paused);
+        group.undo.push(Undo::Paused(id, before));
+        group.queues_changed.push(QueueRow { id, name: name.clone(), paused });
+        true
     }
 
     /// The last sequence number that was given out.
@@ -446,44 +265,11 @@ impl Book {
         self.seq_next - 1
     }
 
-    /// Hands a message back as if it had not been claimed.
-    pub(super) fn release(&mut self, seq: u64) {
-        if let Some(lease) = self.end_lease(seq) {
-            let entry = self.line.entry(lease.slot);
-            let (due, attempts) = (entry.due, entry.attempts);
-            self.line.give_back(lease.slot, due, attempts);
-        }
-    }
-
-    /// Ends the leases whose time is up; their attempts are spent. Returns how many.
-    pub(super) fn expire_leases(&mut self, now: Timestamp) -> u64 {
-        let mut ended = 0;
-        while let Some(&(until, seq)) = self.leases_by_end.first() {
-            if until > now {
-                break;
-            }
-            if let Some(lease) = self.end_lease(seq) {
-                let entry = self.line.entry(lease.slot);
-                let (due, attempts) = (entry.due, entry.attempts + 1);
-                self.line.give_back(lease.slot, due, attempts);
-                ended += 1;
-            }
-        }
-        ended
-    }
-
-    /// When the next lease ends.
-    pub(super) fn next_lease_end(&self) -> Option<Timestamp> {
-        self.leases_by_end.first().map(|(until, _)| *until)
-    }
-
     /// When the next message of a queue falls due.
     pub(super) fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
-        self.line.next_due(*self.queue_ids.get(queue)?)
-    }
-
-    pub(super) fn queue_name(&self, id: u16) -> Option<&QueueName> {
-        self.queues.get(usize::from(id))
+        let queue = self.queues.id(queue)?;
+        self.queues.get(queue).filter(|queue| !queue.paused)?;
+        self.line.next_due(queue)
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -499,35 +285,43 @@ impl Book {
         }
     }
 
-    fn queue_id_or_new(&mut self, name: &QueueName) -> u16 {
-        if let Some(&id) = self.queue_ids.get(name) {
-            return id;
-        }
-        let id = queue_id(self.queues.len());
-        self.queues.push(name.clone());
-        self.queue_ids.insert(name.clone(), id);
-        id
+    pub(super) fn queue_counts(&self) -> Vec<QueueCounts> {
+        let counts = |(id, queue): (u16, &super::queues::Queue)| QueueCounts {
+            queue: queue.name.clone(),
+            paused: queue.paused,
+            depth: self.line.depth_of(id),
+            leased: queue.leased,
+        };
+        let mut all: Vec<_> = self.queues.all().map(counts).collect();
+        all.sort_by(|a, b| a.queue.cmp(&b.queue));
+        all
     }
 
-    fn end_lease(&mut self, seq: u64) -> Option<Lease> {
-        let lease = self.leases.remove(&seq)?;
-        self.leases_by_end.remove(&(lease.until, seq));
-        Some(lease)
+    fn take_seq(&mut self) -> u64 {
+        let seq = self.seq_next;
+        self.seq_next += 1;
+        seq
+    }
+
+    /// How many messages a queue will hold when the group is applied.
+    fn pending_in(&self, queue: &QueueName, group: &Group) -> u64 {
+        let Some(id) = self.queues.id(queue) else { return 0 };
+        let change = group.pending.iter().find(|(queue, _)| *queue == id).map_or(0, |(_, change)| *change);
+        self.line.depth_of(id).iter().sum::<u64>().saturating_add_signed(change)
+    }
+
+    /// In a queue without order, no message waits for another.
+    fn ordering_key(&self, queue: u16, recipient: Option<&Recipient>) -> Option<Recipient> {
+        recipient.filter(|_| self.queues.is_strict(queue)).cloned()
     }
 }
 
 /// How a book is rebuilt from the rows on disk, oldest message first.
 impl Book {
-    pub(super) fn restore_queue(&mut self, row: QueueRow) -> bool {
-        let fits = usize::from(row.id) == self.queues.len();
-        self.queue_ids.insert(row.name.clone(), row.id);
-        self.queues.push(row.name);
-        self.queues_saved = self.queues.len();
-        fits
-    }
-
     pub(super) fn restore_message(&mut self, arrival: &Arrival<'_>) {
-        self.line.push(arrival);
+        let strict = self.queues.is_strict(arrival.queue);
+        let recipient = arrival.recipient.filter(|_| strict);
+        self.line.push(&Arrival { recipient, ..*arrival });
     }
 
     /// `life` counts how often the ledger was opened: tokens of later lives are larger than all earlier ones, so
@@ -537,22 +331,4 @@ impl Book {
         self.seq_next = seq_last + 1;
         self.token_next = (life << TOKEN_BITS) + 1;
     }
-}
-
-fn admission_of(message: &SlotMessage, due: Timestamp) -> Admission {
-    Admission {
-        queue: message.queue.clone(),
-        recipient: message.recipient.clone(),
-        lane: message.lane,
-        due: Due::At(due),
-        body: message.body.clone(),
-        charge: None,
-        on_limit: OnLimit::Deny,
-        idempotency: None,
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "bounded by QUEUES_MAX")]
-fn queue_id(index: usize) -> u16 {
-    index as u16
 }

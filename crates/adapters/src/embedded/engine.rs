@@ -4,11 +4,13 @@ use std::sync::Arc;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Clock, Counts, Durability, EventId, Forecast, QueueName, Released, Reservation,
-    Reserved, Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Timestamp, UserId,
+    Acked, Admission, Admitted, Cancelled, Clock, Counts, Durability, EventId, Extension, Forecast,
+    MessageId, QueueCounts, QueueName, Released, Requeued, Reservation, Reserved, Settled, Settlement, Slot,
+    SlotConfig, SlotConfigName, SlotConfigPut, Status, Timestamp, UserId,
 };
 
-use super::book::{Book, BookLimits, Group, Leased};
+use super::book::{Book, BookLimits, Group, Leased, Revival};
+use super::queues::QueueRules;
 use super::rows::MessageRow;
 use super::slots::event_key;
 use super::store::{Marks, Removable, Retention, Store, StoreError};
@@ -37,17 +39,31 @@ pub(super) enum Change {
     Settle(Vec<Settlement>),
     PutQuota { user: UserId, limit: u32, window_ms: u64 },
     DeleteQuota(UserId),
+    Pop { queue: QueueName, max: usize },
+    Ack(Vec<MessageId>),
+    Cancel(Vec<MessageId>),
+    Purge { queue: QueueName, from: u32 },
+    Requeue(Vec<Revival>),
+    DeleteDead(Vec<MessageId>),
+    Pause { queue: QueueName, paused: bool },
     Reserve(Vec<Reservation>),
     Release(EventId),
     PutSlotConfig(SlotConfigName, SlotRule),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Changed {
     Admitted(Vec<Admitted>),
     Settled(Vec<Settled>),
     Quota(Quota),
     Deleted(bool),
+    Popped(Vec<ClaimedRow>),
+    Acked(Vec<Acked>),
+    Cancelled(Vec<Cancelled>),
+    Purged { count: u64, next: Option<u32> },
+    Requeued(Vec<Requeued>),
+    DeadDeleted(Vec<bool>),
+    Paused(bool),
     Reserved(Vec<Reserved>),
     Released(Released),
     SlotConfig(SlotConfigPut),
@@ -60,10 +76,11 @@ pub(super) struct ClaimedRow {
     pub(super) message: Option<MessageRow>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct EngineOptions {
     pub(super) sync: Durability,
     pub(super) limits: BookLimits,
+    pub(super) queues: QueueRules,
     pub(super) retention_ms: u64,
 }
 
@@ -75,7 +92,7 @@ impl Engine {
     ) -> Result<Self, StoreError> {
         let store = Store::open(dir, options.sync)?;
         let now = clock.now();
-        let recovered = store.recover(options.limits, now)?;
+        let recovered = store.recover(options.limits, options.queues, now)?;
         let quotas_flushed = (now, store.quota_seq()?);
         tracing::debug!(pending = recovered.pending, "ledger recovered");
         let mut engine = Self {
@@ -102,6 +119,7 @@ impl Engine {
     pub(super) fn change(&mut self, changes: Vec<Change>) -> Result<Vec<Changed>, StoreError> {
         let now = self.clock.now();
         self.book.expire_leases(now);
+        self.expire_messages(now)?;
         let (group, changed) = self.decide(changes, now);
         self.commit(group, now)?;
         Ok(changed)
@@ -111,8 +129,50 @@ impl Engine {
         let mut group = self.book.begin();
         let mut changed = Vec::with_capacity(changes.len());
         for change in changes {
-            let book = &mut self.book;
+            let (book, store) = (&mut self.book, &self.store);
             changed.push(match change {
+                Change::Pop { queue, max } => {
+                    let popped = book.pop(&queue, max, now, &mut group);
+                    Changed::Popped(popped.into_iter().map(|leased| with_text(book, leased)).collect())
+                }
+                Change::Ack(ids) => {
+                    let ack = |id: MessageId| match book.ack(id, now, &mut group) {
+                        Acked::Unknown => {
+                            ended(store, id, book.salt).map_or(Acked::Unknown, |status| match status {
+                                Status::Delivered => Acked::Already,
+                                _ => Acked::NotAwaited,
+                            })
+                        }
+                        known => known,
+                    };
+                    Changed::Acked(ids.into_iter().map(ack).collect())
+                }
+                Change::Cancel(ids) => {
+                    let cancel = |id: MessageId| match book.cancel(id, now, &mut group) {
+                        Cancelled::Unknown if ended(store, id, book.salt).is_some() => Cancelled::Ended,
+                        known => known,
+                    };
+                    Changed::Cancelled(ids.into_iter().map(cancel).collect())
+                }
+                Change::Purge { queue, from } => {
+                    let (count, next) = book.purge(&queue, from, now, &mut group);
+                    Changed::Purged { count, next }
+                }
+                Change::Requeue(batch) => {
+                    let requeue = |revival: Revival| match store.status_of(revival.message.seq) {
+                        Some(Status::Dead) => book.requeue(revival, now, &mut group),
+                        _ => Requeued::NotDead,
+                    };
+                    Changed::Requeued(batch.into_iter().map(requeue).collect())
+                }
+                Change::DeleteDead(ids) => {
+                    let delete = |id: MessageId| {
+                        ended(store, id, book.salt) == Some(Status::Dead)
+                            && book.delete_dead(id.seq(), &mut group)
+                    };
+                    Changed::DeadDeleted(ids.into_iter().map(delete).collect())
+                }
+                Change::Pause { queue, paused } => Changed::Paused(book.pause(&queue, paused, &mut group)),
                 Change::Admit(batch) => Changed::Admitted(
                     batch.into_iter().map(|admission| book.admit(admission, now, &mut group)).collect(),
                 ),
@@ -151,15 +211,37 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn claim(&mut self, queue: &QueueName, max: usize, lease_ms: u64) -> Vec<ClaimedRow> {
+    pub(super) fn claim(
+        &mut self,
+        queue: &QueueName,
+        max: usize,
+        lease_ms: u64,
+    ) -> Result<Vec<ClaimedRow>, StoreError> {
         let now = self.clock.now();
         self.book.expire_leases(now);
+        // What is over must not be handed out.
+        self.expire_messages(now)?;
         let leased = self.book.claim(queue, max, lease_ms, now);
-        let with_text = |leased: Leased| {
-            let message = self.book.bodies.get(leased.seq).cloned();
-            ClaimedRow { leased, message }
-        };
-        leased.into_iter().map(with_text).collect()
+        Ok(leased.into_iter().map(|leased| with_text(&self.book, leased)).collect())
+    }
+
+    pub(super) fn extend(&mut self, extension: &Extension) -> Settled {
+        self.book.extend(extension, self.clock.now())
+    }
+
+    /// Whether a claim or pop would find something now.
+    pub(super) fn is_ready(&self, queue: &QueueName) -> bool {
+        self.book.next_due(queue).is_some_and(|due| due <= self.clock.now())
+    }
+
+    fn expire_messages(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        while self.book.has_expired(now) {
+            let mut group = self.book.begin();
+            self.book.expire_messages(now, &mut group);
+            self.book.finish(&mut group, false);
+            self.commit(group, now)?;
+        }
+        Ok(())
     }
 
     /// Hands messages back that nobody waited for.
@@ -186,6 +268,10 @@ impl Engine {
         self.book.slots.forecast(name, requested, jitter)
     }
 
+    pub(super) fn queue_counts(&self) -> Vec<QueueCounts> {
+        self.book.queue_counts()
+    }
+
     pub(super) fn counts(&self) -> Counts {
         self.book.counts()
     }
@@ -198,6 +284,7 @@ impl Engine {
         if ended > 0 {
             tracing::warn!(ended, "leases ended unsettled; their messages are claimable again");
         }
+        self.expire_messages(now)?;
         self.book.keys.expire(now);
         self.store.checkpoint_if_due().or_else(pass_if_full)?;
         if self.book.quotas.has_dirty() && now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS {
@@ -268,6 +355,17 @@ impl Engine {
     pub(super) fn close(self) -> Result<(), StoreError> {
         self.store.close()
     }
+}
+
+/// A message with its text, if that is in memory.
+fn with_text(book: &Book, leased: Leased) -> ClaimedRow {
+    let message = book.bodies.get(leased.seq).cloned();
+    ClaimedRow { leased, message }
+}
+
+/// How a message has ended, if it has.
+fn ended(store: &Store, id: MessageId, salt: u32) -> Option<Status> {
+    store.status_of(id.seq()).filter(|_| id.salt() == salt)
 }
 
 /// What the simulation reaches into.

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
-use tidegate_domain::{Lane, Timestamp};
+use tidegate_domain::{AttemptResult, Lane, Timestamp};
 
 /// After this many claims from a higher lane, one from a lower lane goes first.
 const STREAK_MAX: u32 = 10;
@@ -14,7 +14,7 @@ pub(super) type Slot = u32;
 /// Every pending message, in the order in which it may be claimed: chains by recipient, and per queue and
 /// lane the heads of the chains by due time.
 ///
-/// A million messages wait here at a time, so an entry is 40 bytes and strings stay on disk. A recipient is
+/// A million messages wait here at a time, so an entry is 48 bytes and strings stay on disk. A recipient is
 /// known by a keyed hash: two that collide would merely wait for each other.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -26,21 +26,56 @@ pub(super) struct Line {
     by_seq: HashTable<Slot>,
     hasher: RandomState,
     queues: Vec<Lanes>,
-    depth: [u64; 3],
+    /// Messages that expire, by when.
+    expiring: BTreeSet<(Timestamp, u64)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) seq: u64,
     pub(super) due: Timestamp,
-    /// The number of the last attempt that was spent on it.
-    pub(super) attempts: u32,
+    /// `Timestamp::MAX`: never.
+    expires: Timestamp,
+    pub(super) tries: Tries,
     chain: u32,
     next: u32,
     prev: u32,
     pub(super) queue: u16,
     pub(super) lane: Lane,
     live: bool,
+}
+
+/// What was spent on a message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tries {
+    /// The number of the last attempt.
+    pub(super) last: u32,
+    /// Failed ones since it was admitted or requeued.
+    pub(super) failures: u16,
+    /// Accepted ones that still wait for an ack.
+    pub(super) acks: u16,
+}
+
+impl Tries {
+    pub(super) fn failed(self) -> Self {
+        Self { last: self.last + 1, failures: self.failures.saturating_add(1), ..self }
+    }
+
+    pub(super) fn accepted(self) -> Self {
+        Self { last: self.last + 1, acks: self.acks.saturating_add(1), ..self }
+    }
+
+    pub(super) fn requeued(self) -> Self {
+        Self { last: self.last + 1, failures: 0, ..self }
+    }
+
+    pub(super) fn after(self, result: AttemptResult) -> Self {
+        match result {
+            AttemptResult::Accepted => self.accepted(),
+            AttemptResult::Requeued => self.requeued(),
+            AttemptResult::Failed | AttemptResult::Delivered | AttemptResult::Expired => self.failed(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +91,7 @@ struct Chain {
 #[derive(Debug, Default)]
 struct Lanes {
     heads: [BTreeSet<(Timestamp, u64, Slot)>; 3],
+    depth: [u64; 3],
     streak: u32,
     lowest_turn: bool,
 }
@@ -67,7 +103,8 @@ pub(super) struct Arrival<'a> {
     pub(super) lane: Lane,
     pub(super) due: Timestamp,
     pub(super) recipient: Option<&'a str>,
-    pub(super) attempts: u32,
+    pub(super) expires: Option<Timestamp>,
+    pub(super) tries: Tries,
 }
 
 impl Line {
@@ -81,17 +118,41 @@ impl Line {
             by_seq: HashTable::new(),
             hasher: RandomState::new(),
             queues: Vec::new(),
-            depth: [0; 3],
+            expiring: BTreeSet::new(),
         }
     }
 
     pub(super) fn len(&self) -> u64 {
-        self.depth.iter().sum()
+        self.by_seq.len() as u64
     }
 
-    /// Pending messages by lane, each in its own.
+    /// Pending messages of all queues by lane, each in its own.
     pub(super) fn depth(&self) -> [u64; 3] {
-        self.depth
+        let add = |sum: [u64; 3], lanes: &Lanes| [0, 1, 2].map(|lane| sum[lane] + lanes.depth[lane]);
+        self.queues.iter().fold([0; 3], add)
+    }
+
+    pub(super) fn depth_of(&self, queue: u16) -> [u64; 3] {
+        self.queues.get(usize::from(queue)).map_or([0; 3], |lanes| lanes.depth)
+    }
+
+    /// Messages that have expired, soonest first.
+    pub(super) fn expired(&self, now: Timestamp) -> impl Iterator<Item = u64> {
+        self.expiring.range(..=(now, u64::MAX)).map(|(_, seq)| *seq)
+    }
+
+    /// Up to `max` messages of a queue, and where to go on; in no particular order.
+    pub(super) fn some_of(&self, queue: u16, from: Slot, max: usize) -> (Vec<u64>, Option<Slot>) {
+        let mut found = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate().skip(from as usize) {
+            if found.len() == max {
+                return (found, Some(slot_of(at)));
+            }
+            if entry.live && entry.queue == queue {
+                found.push(entry.seq);
+            }
+        }
+        (found, None)
     }
 
     pub(super) fn entry(&self, slot: Slot) -> &Entry {
@@ -120,7 +181,10 @@ impl Line {
         if self.queues.len() <= usize::from(arrival.queue) {
             self.queues.resize_with(usize::from(arrival.queue) + 1, Lanes::default);
         }
-        self.depth[arrival.lane.index()] += 1;
+        self.queues[usize::from(arrival.queue)].depth[arrival.lane.index()] += 1;
+        if let Some(expires) = arrival.expires {
+            self.expiring.insert((expires, arrival.seq));
+        }
         let slot = self.new_entry(arrival);
         let Some(recipient) = arrival.recipient else {
             return self.offer(slot);
@@ -166,10 +230,10 @@ impl Line {
     }
 
     /// A taken message is claimable again, when it is due.
-    pub(super) fn give_back(&mut self, slot: Slot, due: Timestamp, attempts: u32) {
+    pub(super) fn give_back(&mut self, slot: Slot, due: Timestamp, tries: Tries) {
         let entry = &mut self.entries[slot as usize];
         entry.due = due;
-        entry.attempts = attempts;
+        entry.tries = tries;
         self.set_taken(slot, false);
         self.offer(slot);
     }
@@ -190,7 +254,6 @@ impl Line {
             next => self.entries[next as usize].prev = prev,
         }
         self.change_chain(chain, |waiting| waiting[lane.index()] -= 1);
-        self.depth[lane.index()] -= 1;
         self.free_entry(slot);
     }
 
@@ -200,7 +263,6 @@ impl Line {
             let entry = &self.entries[slot as usize];
             (entry.chain, entry.next, entry.lane)
         };
-        self.depth[lane.index()] -= 1;
         self.free_entry(slot);
         if chain == NONE {
             return;
@@ -267,7 +329,8 @@ impl Line {
         let entry = Entry {
             seq: arrival.seq,
             due: arrival.due,
-            attempts: arrival.attempts,
+            expires: arrival.expires.unwrap_or(Timestamp::MAX),
+            tries: arrival.tries,
             chain: NONE,
             next: NONE,
             prev: NONE,
@@ -292,6 +355,8 @@ impl Line {
 
     fn free_entry(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
+        self.queues[usize::from(entry.queue)].depth[entry.lane.index()] -= 1;
+        self.expiring.remove(&(entry.expires, entry.seq));
         if let Ok(found) = self.by_seq.find_entry(self.hasher.hash_one(entry.seq), |&other| other == slot) {
             found.remove();
         }

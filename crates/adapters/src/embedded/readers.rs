@@ -3,9 +3,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use tidegate_domain::{LedgerError, MessageId, MessageRecord, UserId};
+use tidegate_domain::{Filter, LedgerError, Listing, MessageId, MessageRecord, Page, UserId};
 use tokio::sync::Semaphore;
 
+use super::line::Tries;
+use super::rows::MessageRow;
+use super::store;
 use super::store::read::{self, StoredMessage};
 use super::store::{FILE_NAME, Store, StoreError, StoreErrorKind};
 
@@ -47,6 +50,21 @@ impl Readers {
         let salt = self.salt;
         let found = self.read(move |db| read::record(db, id, salt)).await?;
         found.transpose().map_err(LedgerError::Corrupt)
+    }
+
+    pub(super) async fn list(self: &Arc<Self>, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
+        let salt = self.salt;
+        let listed = self.read(move |db| store::list::list(db, &filter, &page, salt)).await?;
+        listed.map_err(LedgerError::Corrupt)
+    }
+
+    /// Dead letters as they would be pending again; `None` for what is none.
+    pub(super) async fn dead(
+        self: &Arc<Self>,
+        ids: Vec<MessageId>,
+    ) -> Result<Vec<Option<(MessageRow, Tries)>>, LedgerError> {
+        let salt = self.salt;
+        self.read(move |db| ids.into_iter().map(|id| read::dead(db, id, salt)).collect()).await
     }
 
     /// Users with a quota, in order.

@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 use tidegate_domain::{
-    EventId, Idempotency, Lane, QueueName, Recipient, SlotConfig, Status, Timestamp, UserId,
+    AttemptResult, EventId, Headers, Idempotency, Lane, QueueName, Recipient, SlotConfig, Status, Timestamp,
+    UserId,
 };
 
+use super::line::Tries;
 use super::quotas::Account;
 use super::slots::Held;
 
@@ -18,6 +20,9 @@ pub(super) struct MessageRow {
     pub(super) recipient: Option<Recipient>,
     pub(super) charge: Option<ChargeRow>,
     pub(super) idempotency: Option<Idempotency>,
+    pub(super) expires: Option<Timestamp>,
+    pub(super) headers: Headers,
+    pub(super) ack_required: bool,
     pub(super) body: Bytes,
 }
 
@@ -42,15 +47,19 @@ pub(super) struct OutcomeRow {
     pub(super) reason: Option<String>,
 }
 
-/// A failed attempt that is followed by another.
+/// An attempt that left its message pending.
 #[derive(Debug)]
 pub(super) struct AttemptRow {
     pub(super) seq: u64,
     pub(super) number: u32,
     pub(super) at: Timestamp,
     pub(super) latency_ms: u64,
-    pub(super) reason: String,
+    pub(super) reason: Option<String>,
     pub(super) due: Timestamp,
+    /// Failed, accepted or requeued.
+    pub(super) result: AttemptResult,
+    /// For a requeued message: its new place in the order of admission, else zero.
+    pub(super) order: u64,
 }
 
 /// A quota with the last message whose charge it contains.
@@ -59,6 +68,16 @@ pub(super) struct QuotaRow {
     pub(super) user: UserId,
     pub(super) account: Account,
     pub(super) seq: u64,
+}
+
+/// A dead letter that is pending again.
+#[derive(Debug)]
+pub(super) struct RequeueRow {
+    /// The body only if it was edited.
+    pub(super) message: MessageRow,
+    pub(super) attempt: AttemptRow,
+    pub(super) tries: Tries,
+    pub(super) edited: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +97,7 @@ pub(super) struct SlotConfigRow {
 pub(super) struct QueueRow {
     pub(super) id: u16,
     pub(super) name: QueueName,
+    pub(super) paused: bool,
 }
 
 /// Totals since the ledger was made. What is pending follows from them.

@@ -197,7 +197,7 @@ impl World {
             lease_ms: [30, 1_000, 60_000][self.random.pick(3)],
             wait_ms: 0,
         };
-        let rows = self.engine().claim(&request.queue, request.max, request.lease_ms);
+        let rows = self.engine().claim(&request.queue, request.max, request.lease_ms).unwrap();
         let theirs = self.runtime.block_on(self.model.claim(request)).unwrap();
         let body_of =
             |seq| store::read::messages(self.engine.as_ref().unwrap().store().connection(), &[seq]).unwrap();
@@ -328,6 +328,9 @@ impl World {
             charge: (random.below(2) == 0).then(|| user(random.below(3))),
             on_limit: if random.below(2) == 0 { OnLimit::Defer { horizon_ms: 9_000 } } else { OnLimit::Deny },
             idempotency,
+            expires: None,
+            headers: tidegate_domain::Headers::default(),
+            ack_required: false,
         }
     }
 
@@ -348,6 +351,7 @@ impl World {
                     Change::PutSlotConfig(name, rule) => {
                         Changed::SlotConfig(self.model.put_slot_config(name, rule).await.unwrap())
                     }
+                    other => panic!("not simulated: {other:?}"),
                 }
             })
         };
@@ -364,7 +368,8 @@ fn open(dir: &Path, clock: &Arc<TestClock>) -> Engine {
         slots_max: 200,
         slot_retention_ms: 5_000,
     };
-    let options = EngineOptions { sync: Durability::OsBuffer, limits, retention_ms: 20_000 };
+    let queues = super::queues::QueueRules::default();
+    let options = EngineOptions { sync: Durability::OsBuffer, limits, queues, retention_ms: 20_000 };
     Engine::open(dir, options, clock.clone()).unwrap()
 }
 
@@ -392,6 +397,7 @@ fn without_ids(changed: Vec<Changed>) -> Vec<Vec<String>> {
         Changed::Released(Released::Used(slot)) => vec![format!("used {}", slot_text(slot))],
         Changed::Released(Released::UnknownEvent) => vec!["unknown".into()],
         Changed::SlotConfig(put) => vec![format!("{put:?}")],
+        other => panic!("not simulated: {other:?}"),
     };
     changed.into_iter().map(text).collect()
 }

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, params};
 use tidegate_domain::limits::Deferrals;
-use tidegate_domain::{Durability, Timestamp};
+use tidegate_domain::{Durability, Headers, Timestamp};
 
 use super::book::Group;
 use super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, Totals};
 
 pub(super) mod checksum;
+mod dead;
 mod error;
+pub(super) mod list;
 pub(super) mod read;
 mod recover;
 mod retain;
@@ -133,14 +135,20 @@ impl Store {
         let write = || -> rusqlite::Result<()> {
             let db = &self.connection;
             if !group.queues.is_empty() {
-                let mut insert = db.prepare_cached("INSERT INTO queue (id, name) VALUES (?1, ?2)")?;
+                let mut insert =
+                    db.prepare_cached("INSERT INTO queue (id, name, paused) VALUES (?1, ?2, ?3)")?;
                 for queue in &group.queues {
-                    insert.execute(params![queue.id, queue.name.as_str()])?;
+                    insert.execute(params![queue.id, queue.name.as_str(), queue.paused])?;
                 }
+            }
+            for queue in &group.queues_changed {
+                db.prepare_cached("UPDATE queue SET paused = ?2 WHERE id = ?1")?
+                    .execute(params![queue.id, queue.paused])?;
             }
             self.write_messages(&group.messages)?;
             self.write_outcomes(&group.outcomes)?;
-            self.write_attempts(&group.attempts)?;
+            self.write_attempts(group.attempts.iter())?;
+            dead::write(self, group)?;
             for user in &group.quotas_deleted {
                 db.prepare_cached("DELETE FROM quota WHERE user = ?1")?.execute([user.as_str()])?;
             }
@@ -159,8 +167,8 @@ impl Store {
             return Ok(());
         }
         let mut insert = self.connection.prepare_cached(
-            "INSERT INTO message (seq, at, queue, lane, due, recipient, user, count, since, checksum, body)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            "INSERT INTO message (seq, at, queue, lane, due, recipient, user, count, since, checksum, expires,
+             headers, ack, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?;
         let mut insert_key = self
             .connection
@@ -178,6 +186,9 @@ impl Store {
                 charge.map(|charge| charge.count),
                 charge.map(|charge| charge.since.millis()),
                 checksum::of_message(message),
+                message.expires.map(Timestamp::millis),
+                headers_text(&message.headers),
+                message.ack_required,
                 message.body.as_ref(),
             ])?;
             if let Some(idempotency) = &message.idempotency {
@@ -210,13 +221,16 @@ impl Store {
         Ok(())
     }
 
-    fn write_attempts(&self, attempts: &[AttemptRow]) -> rusqlite::Result<()> {
-        if attempts.is_empty() {
+    fn write_attempts<'a>(
+        &self,
+        attempts: impl ExactSizeIterator<Item = &'a AttemptRow>,
+    ) -> rusqlite::Result<()> {
+        if attempts.len() == 0 {
             return Ok(());
         }
         let mut insert = self.connection.prepare_cached(
-            "INSERT INTO attempt (seq, number, at, latency_ms, due, reason, checksum)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO attempt (seq, number, at, latency_ms, due, reason, checksum, result, ord)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         for attempt in attempts {
             insert.execute(params![
@@ -227,6 +241,8 @@ impl Store {
                 attempt.due.millis(),
                 attempt.reason,
                 checksum::of_attempt(attempt),
+                schema::result_code(attempt.result),
+                as_i64(attempt.order),
             ])?;
         }
         Ok(())
@@ -324,6 +340,11 @@ impl Store {
     fn error(&self, error: rusqlite::Error) -> StoreError {
         StoreError::of(&self.path, error)
     }
+}
+
+fn headers_text(headers: &Headers) -> Option<String> {
+    // A list of pairs of strings always has a text.
+    (!headers.0.is_empty()).then(|| serde_json::to_string(&headers.0).unwrap_or_default())
 }
 
 fn deferred_text(deferrals: &Deferrals) -> String {

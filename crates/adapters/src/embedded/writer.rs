@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    ClaimRequest, Counts, EventId, Forecast, Health, LedgerError, Slot, SlotConfig, SlotConfigName,
-    Timestamp, UserId,
+    ClaimRequest, Counts, EventId, Extension, Forecast, Health, LedgerError, QueueCounts, QueueName, Settled,
+    Slot, SlotConfig, SlotConfigName, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -12,6 +12,8 @@ use super::engine::{Change, Changed, ClaimedRow, Engine};
 use super::store::{StoreError, StoreErrorKind};
 
 const WAITERS_MAX: usize = 4_096;
+/// Longer waits are cut; whoever waits asks again.
+const WAIT_MS_MAX: u64 = 60_000;
 const TICK: Duration = Duration::from_millis(200);
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 
@@ -25,6 +27,10 @@ pub(super) enum Command {
     Slot(EventId, Reply<Option<Slot>>),
     SlotConfig(SlotConfigName, Reply<Vec<SlotConfig>>),
     Forecast(SlotConfigName, Timestamp, u64, Reply<Forecast>),
+    Extend(Vec<Extension>, Reply<Vec<Settled>>),
+    /// Answers when the queue has something to claim, or after that many milliseconds.
+    Ready(QueueName, u64, Reply<()>),
+    QueueCounts(Reply<Vec<QueueCounts>>),
     Counts(Reply<Counts>),
     Sweep(Reply<()>),
     Close,
@@ -47,9 +53,16 @@ pub(super) struct Writer {
 /// A claim that found nothing and waits.
 #[derive(Debug)]
 struct Waiter {
-    request: ClaimRequest,
+    queue: QueueName,
     until: Instant,
-    reply: Reply<Vec<ClaimedRow>>,
+    wants: Wants,
+}
+
+#[derive(Debug)]
+enum Wants {
+    Claims(ClaimRequest, Reply<Vec<ClaimedRow>>),
+    /// To be told when it is worth trying.
+    Word(Reply<()>),
 }
 
 /// The commands of one group, by what they need.
@@ -97,9 +110,9 @@ impl Writer {
     fn step(&mut self, gathered: Gathered) -> Result<(), StoreError> {
         self.change(gathered.changes, gathered.change_replies)?;
         for command in gathered.after {
-            self.answer(command)?;
+            self.answer(command).or_else(|error| self.pass_if_full(error))?;
         }
-        self.serve_waiters();
+        self.serve_waiters().or_else(|error| self.pass_if_full(error))?;
         self.tend()
     }
 
@@ -135,13 +148,17 @@ impl Writer {
     fn answer(&mut self, command: Command) -> Result<(), StoreError> {
         match command {
             Command::Claim(request, reply) => {
-                let until = Instant::now() + Duration::from_millis(request.wait_ms.min(60_000));
-                let full = self.waiters.len() >= WAITERS_MAX;
-                if let Some(waiter) = self.try_claim(Waiter { request, until, reply })
-                    && !full
-                {
-                    self.waiters.push(waiter);
-                }
+                let queue = request.queue.clone();
+                let wait_ms = request.wait_ms;
+                self.wait(queue, wait_ms, Wants::Claims(request, reply))?;
+            }
+            Command::Ready(queue, wait_ms, reply) => self.wait(queue, wait_ms, Wants::Word(reply))?,
+            Command::Extend(batch, reply) => {
+                let extended = batch.iter().map(|extension| self.engine.extend(extension)).collect();
+                let _ = reply.send(Ok(extended));
+            }
+            Command::QueueCounts(reply) => {
+                let _ = reply.send(Ok(self.engine.queue_counts()));
             }
             Command::Quotas(users, reply) => {
                 let with_quota = |user: UserId| self.engine.quota(&user).map(|quota| (user, quota));
@@ -168,28 +185,54 @@ impl Writer {
         Ok(())
     }
 
-    /// Serves a claim, or gives it back when it has to wait on.
-    fn try_claim(&mut self, waiter: Waiter) -> Option<Waiter> {
-        let request = &waiter.request;
-        // While a settlement can't be written, an attempt would only have to be repeated.
-        let may_claim = *self.health.borrow() == Health::Ready;
-        let claimed = if may_claim {
-            self.engine.claim(&request.queue, request.max, request.lease_ms)
-        } else {
-            Vec::new()
-        };
-        if claimed.is_empty() && Instant::now() < waiter.until && !waiter.reply.is_closed() {
-            return Some(waiter);
+    fn wait(&mut self, queue: QueueName, wait_ms: u64, wants: Wants) -> Result<(), StoreError> {
+        let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
+        let full = self.waiters.len() >= WAITERS_MAX;
+        // One waiter too many is dropped, and told so by that.
+        if let Some(waiter) = self.try_serve(Waiter { queue, until, wants })?
+            && !full
+        {
+            self.waiters.push(waiter);
         }
-        if let Err(Ok(unwanted)) = waiter.reply.send(Ok(claimed)) {
-            self.engine.release(unwanted.iter().map(|row| row.leased.seq));
-        }
-        None
+        Ok(())
     }
 
-    fn serve_waiters(&mut self) {
-        let waiters = std::mem::take(&mut self.waiters);
-        self.waiters = waiters.into_iter().filter_map(|waiter| self.try_claim(waiter)).collect();
+    /// Serves a waiter, or gives it back when it has to wait on.
+    fn try_serve(&mut self, waiter: Waiter) -> Result<Option<Waiter>, StoreError> {
+        // While a settlement can't be written, an attempt would only have to be repeated.
+        let healthy = *self.health.borrow() == Health::Ready;
+        let over = Instant::now() >= waiter.until;
+        match waiter.wants {
+            Wants::Word(reply) => {
+                if !over && !reply.is_closed() && !(healthy && self.engine.is_ready(&waiter.queue)) {
+                    return Ok(Some(Waiter { wants: Wants::Word(reply), ..waiter }));
+                }
+                let _ = reply.send(Ok(()));
+            }
+            Wants::Claims(request, reply) => {
+                let claimed = if healthy {
+                    self.engine.claim(&request.queue, request.max, request.lease_ms)?
+                } else {
+                    Vec::new()
+                };
+                if claimed.is_empty() && !over && !reply.is_closed() {
+                    return Ok(Some(Waiter { wants: Wants::Claims(request, reply), ..waiter }));
+                }
+                if let Err(Ok(unwanted)) = reply.send(Ok(claimed)) {
+                    self.engine.release(unwanted.iter().map(|row| row.leased.seq));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn serve_waiters(&mut self) -> Result<(), StoreError> {
+        for waiter in std::mem::take(&mut self.waiters) {
+            if let Some(waiter) = self.try_serve(waiter)? {
+                self.waiters.push(waiter);
+            }
+        }
+        Ok(())
     }
 
     /// What has to be done without being asked.
@@ -240,7 +283,7 @@ impl Writer {
             return Duration::from_millis(5);
         }
         let now = self.engine.now();
-        let due = self.waiters.iter().filter_map(|waiter| self.engine.next_due(&waiter.request.queue)).min();
+        let due = self.waiters.iter().filter_map(|waiter| self.engine.next_due(&waiter.queue)).min();
         let in_ms = due.into_iter().chain(self.engine.next_lease_end()).map(|at| at.since_ms(now)).min();
         let waiting =
             self.waiters.iter().map(|waiter| waiter.until.saturating_duration_since(Instant::now())).min();
@@ -269,8 +312,13 @@ impl Gathered {
                     Change::Admit(batch) => batch.len().max(1),
                     Change::Settle(batch) => batch.len().max(1),
                     Change::Reserve(batch) => batch.len().max(1),
+                    Change::Pop { max, .. } => *max,
+                    Change::Ack(ids) | Change::Cancel(ids) | Change::DeleteDead(ids) => ids.len().max(1),
+                    Change::Requeue(batch) => batch.len().max(1),
+                    Change::Purge { .. } => self.size,
                     Change::PutQuota { .. }
                     | Change::DeleteQuota(_)
+                    | Change::Pause { .. }
                     | Change::Release(_)
                     | Change::PutSlotConfig(..) => 1,
                 };

@@ -101,6 +101,8 @@ fn attempt(record: &AttemptRecord) -> AttemptAnswer<'_> {
         AttemptResult::Delivered => "delivered",
         AttemptResult::Failed => "failed",
         AttemptResult::Expired => "expired",
+        AttemptResult::Accepted => "accepted",
+        AttemptResult::Requeued => "requeued",
     };
     let reason = record.reason.as_deref();
     AttemptAnswer { number: record.number, at: iso(record.at), latency_ms: record.latency_ms, result, reason }
@@ -143,6 +145,9 @@ mod tests {
                 result: AttemptResult::Failed,
                 reason: None,
             }],
+            expires_at: None,
+            headers: tidegate_domain::Headers::default(),
+            ack_required: false,
             body: Bytes::from_static(body),
         }
     }

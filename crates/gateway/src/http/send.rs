@@ -136,6 +136,9 @@ impl Order {
             charge: Some(self.user.clone()),
             on_limit,
             idempotency: key.map(|key| Idempotency { key, fingerprint: Fingerprint::of(&parts) }),
+            expires: None,
+            headers: tidegate_domain::Headers::default(),
+            ack_required: false,
         }
     }
 
@@ -168,7 +171,7 @@ impl Order {
             Admitted::OverQuota { retry_after_ms, at, quota } => {
                 Ok(("over_quota", self.over_quota(retry_after_ms, at, &quota)))
             }
-            Admitted::Full => Ok(("full", full().into_response())),
+            Admitted::Full | Admitted::QueueFull => Ok(("full", full().into_response())),
         }
     }
 

@@ -27,7 +27,7 @@ pub async fn attempt(
     };
     count(&delivery);
     let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let outcome = outcome_of(delivery, claim.attempt, &retry);
+    let outcome = outcome_of(delivery, claim.failures, &retry);
     Settlement { id: claim.id, token: claim.token, outcome, latency_ms }
 }
 
@@ -36,7 +36,7 @@ pub fn hopeless(claim: &Claim, retry: &RetryPolicy) -> Option<Settlement> {
     let reason = if claim.body.is_none() {
         tracing::error!(message = %claim.id, queue = %claim.queue, "the message is damaged on disk; it becomes a dead letter");
         "damaged on disk".to_owned()
-    } else if claim.attempt > retry.attempts_max {
+    } else if claim.failures >= retry.attempts_max {
         // Its last attempts ended with a lease, not with an answer: a message that takes its sender down must
         // not do so for ever.
         format!("gave up after {} attempts: the last one never ended", retry.attempts_max)
@@ -54,6 +54,7 @@ fn try_later(reason: &str) -> Delivery {
 fn count(delivery: &Delivery) {
     let result = match delivery {
         Delivery::Delivered => "delivered",
+        Delivery::Accepted => "accepted",
         Delivery::TryLater { .. } => "try_later",
         Delivery::Refused { .. } => "refused",
     };

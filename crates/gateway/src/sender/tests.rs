@@ -63,7 +63,7 @@ impl Bench {
                 batch: 4,
                 lease_ms: 30_000,
                 attempt_timeout: Duration::from_millis(400),
-                retry: RetryPolicy { attempts_max: 2, base_ms: 10, max_ms: 100 },
+                retry: RetryPolicy { attempts_max: 2, base_ms: 10, max_ms: 100, ack_within_ms: 300_000 },
             },
             drain_timeout,
         };
@@ -83,6 +83,9 @@ impl Bench {
             charge: None,
             on_limit: OnLimit::Deny,
             idempotency: None,
+            expires: None,
+            headers: tidegate_domain::Headers::default(),
+            ack_required: false,
         };
         match self.ledger.admit(vec![admission]).await.unwrap()[0] {
             Admitted::Admitted { id, .. } => id,

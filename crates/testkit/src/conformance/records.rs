@@ -35,6 +35,9 @@ pub async fn a_delivered_record_tells_its_attempts(h: &Harness) {
             attempt(1, start.plus_ms(20), AttemptResult::Failed, Some("busy")),
             attempt(2, start.plus_ms(121), AttemptResult::Delivered, None),
         ],
+        expires_at: None,
+        headers: tidegate_domain::Headers::default(),
+        ack_required: false,
         body: "hello".into(),
     };
     assert_eq!(h.record(id).await, expected);

@@ -24,6 +24,9 @@ pub fn sms(body: &str) -> Draft {
         charge: None,
         on_limit: OnLimit::Deny,
         idempotency: None,
+        expires: None,
+        headers: tidegate_domain::Headers::default(),
+        ack_required: false,
     })
 }
 

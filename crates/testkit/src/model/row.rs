@@ -1,4 +1,4 @@
-use tidegate_domain::{Admission, Due, MessageId, MessageRecord, Status, Timestamp};
+use tidegate_domain::{Admission, AttemptResult, Due, MessageId, MessageRecord, Status, Timestamp};
 
 #[derive(Debug)]
 pub struct Row {
@@ -6,6 +6,9 @@ pub struct Row {
     pub lease: Option<Lease>,
     /// The number of the last attempt that was spent on it.
     pub spent: u32,
+    pub failures: u32,
+    /// How often a channel accepted it.
+    pub acks: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,9 +36,19 @@ impl Row {
             settled_at: None,
             reason: None,
             attempts: Vec::new(),
+            expires_at: admission.expires,
+            headers: admission.headers,
+            ack_required: admission.ack_required,
             body: admission.body,
         };
-        Self { record, lease: None, spent: 0 }
+        Self { record, lease: None, spent: 0, failures: 0, acks: 0 }
+    }
+
+    /// Failed attempts since it was admitted or requeued.
+    pub fn failures_recorded(&self) -> u32 {
+        let since = self.record.attempts.iter().rev().take_while(|a| a.result != AttemptResult::Requeued);
+        let failed = since.filter(|attempt| attempt.result == AttemptResult::Failed).count();
+        u32::try_from(failed).expect("few attempts")
     }
 
     pub fn is_pending(&self) -> bool {

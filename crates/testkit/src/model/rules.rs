@@ -35,6 +35,7 @@ impl Rules {
             row.lease = None;
             // An attempt that only a lease knew of is forgotten with it.
             row.spent = row.record.attempts.last().map_or(0, |attempt| attempt.number);
+            row.failures = row.failures_recorded();
         }
     }
 
@@ -43,6 +44,7 @@ impl Rules {
             if let Some(lease) = row.lease.filter(|lease| now >= lease.until) {
                 row.lease = None;
                 row.spent = lease.attempt;
+                row.failures += 1;
             }
         }
     }
@@ -115,6 +117,10 @@ impl Rules {
                 user: record.user,
                 admitted_at: record.admitted_at,
                 attempt,
+                failures: row.failures,
+                ack_attempts: row.acks,
+                ack_required: record.ack_required,
+                headers: record.headers,
                 token: self.last_token,
                 lease_until: until,
                 body: Some(record.body),
@@ -141,7 +147,15 @@ impl Rules {
             Outcome::Retry { delay_ms, reason } => {
                 record_attempt(AttemptResult::Failed, Some(reason));
                 row.spent = lease.attempt;
+                row.failures += 1;
                 row.record.due_at = now.plus_ms(delay_ms);
+                return Settled::Done;
+            }
+            Outcome::Accepted { ack_within_ms } => {
+                record_attempt(AttemptResult::Accepted, None);
+                row.spent = lease.attempt;
+                row.acks += 1;
+                row.record.due_at = now.plus_ms(ack_within_ms);
                 return Settled::Done;
             }
             Outcome::Delivered => {

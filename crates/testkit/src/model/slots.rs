@@ -67,6 +67,9 @@ impl Rules {
                 charge: None,
                 on_limit: OnLimit::Deny,
                 idempotency: None,
+                expires: None,
+                headers: tidegate_domain::Headers::default(),
+                ack_required: false,
             };
             match self.admit(admission, now, setup) {
                 Admitted::Admitted { id, .. } => message = Some(id),

@@ -157,6 +157,9 @@ impl Bench {
                 charge: None,
                 on_limit: OnLimit::Deny,
                 idempotency: None,
+                expires: None,
+                headers: tidegate_domain::Headers::default(),
+                ack_required: false,
             })
         };
         let batch: anyhow::Result<Vec<_>> = (first..self.next).map(admission).collect();

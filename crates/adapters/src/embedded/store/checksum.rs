@@ -1,10 +1,11 @@
 //! SQLite does not notice a flipped bit inside a row. These do.
 
 use crc32fast::Hasher;
+use tidegate_domain::Timestamp;
 
 use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, SlotRow};
 use super::super::slots::Held;
-use super::schema::status_code;
+use super::schema::{result_code, status_code};
 
 /// The head's checksum in the upper half, the body's in the lower: a start reads heads only.
 pub(in crate::embedded) fn of_message(message: &MessageRow) -> i64 {
@@ -28,6 +29,10 @@ fn of_head(message: &MessageRow) -> u32 {
     sum.number(message.seq.cast_signed()).number(message.at.millis()).number(message.due.millis());
     sum.number(i64::from(message.queue) << 8 | message.lane.index() as i64);
     sum.text(message.recipient.as_ref().map(|recipient| recipient.as_str()));
+    sum.number(message.expires.map_or(i64::MIN, Timestamp::millis)).number(i64::from(message.ack_required));
+    for (name, value) in &message.headers.0 {
+        sum.text(Some(name)).text(Some(value));
+    }
     if let Some(charge) = &message.charge {
         sum.text(Some(charge.user.as_str())).number(i64::from(charge.count)).number(charge.since.millis());
     }
@@ -43,11 +48,12 @@ pub(in crate::embedded) fn of_outcome(outcome: &OutcomeRow) -> i64 {
 }
 
 pub(in crate::embedded) fn of_attempt(attempt: &AttemptRow) -> i64 {
-    let AttemptRow { seq, number, at, latency_ms, reason, due } = attempt;
+    let AttemptRow { seq, number, at, latency_ms, reason, due, result, order } = attempt;
     let mut sum = Sum::new();
     sum.number(seq.cast_signed()).number(i64::from(*number)).number(at.millis());
     sum.number(latency_ms.cast_signed()).number(due.millis());
-    i64::from(sum.text(Some(reason)).finish())
+    sum.number(result_code(*result)).number(order.cast_signed());
+    i64::from(sum.text(reason.as_deref()).finish())
 }
 
 pub(in crate::embedded) fn of_quota(row: &QuotaRow) -> i64 {

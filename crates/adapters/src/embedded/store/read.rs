@@ -3,14 +3,16 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row};
 use tidegate_domain::{
-    AttemptRecord, AttemptResult, Lane, MessageId, MessageRecord, QueueName, Recipient, Status, Timestamp,
-    UserId,
+    AttemptRecord, AttemptResult, Headers, Lane, MessageId, MessageRecord, QueueName, Recipient, Status,
+    Timestamp, UserId,
 };
 
+use super::super::line::Tries;
 use super::super::rows::{AttemptRow, ChargeRow, MessageRow, OutcomeRow};
 use super::{as_i64, checksum, schema};
 
-pub(super) const HEAD: &str = "seq, at, queue, lane, due, recipient, user, count, since, checksum";
+pub(super) const HEAD: &str =
+    "seq, at, queue, lane, due, recipient, user, count, since, checksum, expires, headers, ack";
 
 /// A message row as it stands on disk, with the verdict on its checksums.
 #[derive(Debug)]
@@ -23,6 +25,10 @@ pub(in crate::embedded) struct StoredMessage {
 /// A stored value that can't be what was written.
 fn nonsense(column: usize, what: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, what.to_owned().into())
+}
+
+fn headers_of(text: Option<&str>) -> Option<Headers> {
+    text.map_or(Some(Headers::default()), |text| serde_json::from_str(text).ok().map(Headers))
 }
 
 /// The head of a message from the columns of [`HEAD`]; the body is left empty. The second is the checksum.
@@ -47,6 +53,9 @@ pub(super) fn head(row: &Row<'_>) -> rusqlite::Result<(MessageRow, i64)> {
         recipient: recipient.map_err(|_| nonsense(5, "not a recipient"))?,
         charge,
         idempotency: None,
+        expires: row.get::<_, Option<i64>>(10)?.map(Timestamp::from_millis),
+        headers: headers_of(row.get_ref(11)?.as_str_or_null()?).ok_or_else(|| nonsense(11, "not headers"))?,
+        ack_required: row.get(12)?,
         body: Bytes::new(),
     };
     Ok((message, row.get(9)?))
@@ -54,7 +63,7 @@ pub(super) fn head(row: &Row<'_>) -> rusqlite::Result<(MessageRow, i64)> {
 
 fn whole(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     let (mut message, checksum) = head(row)?;
-    let body = row.get_ref(10)?.as_blob()?;
+    let body = row.get_ref(13)?.as_blob()?;
     let head_sound = checksum::head_matches(&message, checksum);
     let body_sound = checksum::body_matches(body, checksum);
     message.body = Bytes::copy_from_slice(body);
@@ -108,8 +117,8 @@ pub(in crate::embedded) fn record(
     let (failed, outcome) = (attempts(db, seq)?, outcome(db, seq)?);
     let due_at = failed.last().map_or(message.due, |attempt| attempt.due);
     let mut attempts: Vec<_> = failed.into_iter().map(AttemptRecord::from).collect();
-    // A message that was deleted ended without an attempt.
-    let tried = outcome.as_ref().filter(|outcome| outcome.status != Status::Deleted);
+    // Some ends are no attempts: deleted, expired while waiting, acknowledged.
+    let tried = outcome.as_ref().filter(|outcome| outcome.attempt > 0);
     attempts.extend(tried.map(AttemptRecord::from));
     Ok(Some(Ok(MessageRecord {
         id,
@@ -123,8 +132,31 @@ pub(in crate::embedded) fn record(
         settled_at: outcome.as_ref().map(|outcome| outcome.at),
         reason: outcome.and_then(|outcome| outcome.reason),
         attempts,
+        expires_at: message.expires,
+        headers: message.headers,
+        ack_required: message.ack_required,
         body: message.body,
     })))
+}
+
+/// A dead letter with what it needs to be pending again; `None` when it is none.
+pub(in crate::embedded) fn dead(
+    db: &Connection,
+    id: MessageId,
+    salt: u32,
+) -> rusqlite::Result<Option<(MessageRow, Tries)>> {
+    let seq = id.seq();
+    let Some(stored) = messages(db, &[seq])?.pop() else { return Ok(None) };
+    let Some(outcome) = outcome(db, seq)? else { return Ok(None) };
+    let ours = MessageId::new(stored.row.at, seq, salt) == id && stored.head_sound;
+    if !ours || outcome.status != Status::Dead {
+        return Ok(None);
+    }
+    let tried = attempts(db, seq)?;
+    let acks = tried.iter().filter(|attempt| attempt.result == AttemptResult::Accepted).count();
+    let last = tried.last().map_or(0, |attempt| attempt.number).max(outcome.attempt);
+    let tries = Tries { last, failures: 0, acks: u16::try_from(acks).unwrap_or(u16::MAX) };
+    Ok(Some((stored.row, tries)))
 }
 
 pub(in crate::embedded) fn users(
@@ -142,7 +174,7 @@ pub(in crate::embedded) fn users(
 
 fn attempts(db: &Connection, seq: u64) -> rusqlite::Result<Vec<AttemptRow>> {
     let mut select = db.prepare_cached(
-        "SELECT seq, number, at, latency_ms, reason, due, checksum FROM attempt WHERE seq = ?1 ORDER BY number",
+        "SELECT seq, number, at, latency_ms, reason, due, checksum, result, ord FROM attempt WHERE seq = ?1 ORDER BY number",
     )?;
     select.query_map([as_i64(seq)], attempt)?.collect()
 }
@@ -155,6 +187,8 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
         latency_ms: row.get(3)?,
         reason: row.get(4)?,
         due: Timestamp::from_millis(row.get(5)?),
+        result: schema::result_of(row.get(7)?).ok_or_else(|| nonsense(7, "not a result"))?,
+        order: row.get(8)?,
     };
     let sound = checksum::of_attempt(&attempt) == row.get::<_, i64>(6)?;
     if sound { Ok(attempt) } else { Err(nonsense(6, "an attempt does not match its checksum")) }
@@ -185,8 +219,8 @@ impl From<AttemptRow> for AttemptRecord {
             number: row.number,
             at: row.at,
             latency_ms: row.latency_ms,
-            result: AttemptResult::Failed,
-            reason: Some(row.reason),
+            result: row.result,
+            reason: row.reason,
         }
     }
 }

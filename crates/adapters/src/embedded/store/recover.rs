@@ -1,13 +1,16 @@
 //! Rebuilding the book from live rows.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashMap;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{Fingerprint, Idempotency, IdempotencyKey, QueueName, Timestamp, UserId};
 
 use super::super::book::{Book, BookLimits};
-use super::super::line::Arrival;
+use super::super::line::{Arrival, Tries};
+use super::super::queues::QueueRules;
 use super::super::quotas::Account;
-use super::super::rows::{QueueRow, QuotaRow, Totals};
+use super::super::rows::{MessageRow, QueueRow, QuotaRow, Totals};
 use super::read::HEAD;
 use super::{Store, StoreError, as_i64, checksum, deferred_of, get_meta, read, set_meta};
 
@@ -18,31 +21,40 @@ pub(in crate::embedded) struct Recovered {
     pub(in crate::embedded) pending: u64,
 }
 
+/// What the attempts of a pending message say.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tried {
+    tries: Tries,
+    due: Timestamp,
+    order: u64,
+}
+
 impl Store {
     pub(in crate::embedded) fn recover(
         &self,
         limits: BookLimits,
+        rules: QueueRules,
         now: Timestamp,
     ) -> Result<Recovered, StoreError> {
         let salt = self.meta("salt")?.unwrap_or(0);
-        let mut book = Book::new(u32::try_from(salt).unwrap_or(0), limits);
+        let mut book = Book::new(u32::try_from(salt).unwrap_or(0), limits, rules);
         self.recover_queues(&mut book)?;
         let contained = self.recover_quotas(&mut book)?;
         self.recover_keys(&mut book, now.minus_ms(limits.idempotency_window_ms))?;
         self.recover_slots(&mut book)?;
-        self.recover_messages(&mut book, &contained, now)?;
+        let order_max = self.recover_messages(&mut book, &contained, now)?;
         // A group that was given up may have used numbers that only a quota's row remembers. Used again, they would
         // look like charges that the row contains.
-        let seq_known = contained.values().copied().max().unwrap_or(0).max(self.quota_seq()?);
+        let seq_known = contained.values().copied().max().unwrap_or(0).max(self.quota_seq()?).max(order_max);
         let pending = self.recover_totals(&mut book, seq_known)?;
         Ok(Recovered { book, pending })
     }
 
     fn recover_queues(&self, book: &mut Book) -> Result<(), StoreError> {
-        self.each("SELECT id, name FROM queue ORDER BY id", [], |row| {
+        self.each("SELECT id, name, paused FROM queue ORDER BY id", [], |row| {
             let name: String = row.get(1)?;
-            let name = QueueName::new(&name);
-            Ok(name.is_ok_and(|name| row.get(0).is_ok_and(|id| book.restore_queue(QueueRow { id, name }))))
+            let Ok(name) = QueueName::new(&name) else { return Ok(false) };
+            Ok(book.queues.restore(QueueRow { id: row.get(0)?, name, paused: row.get(2)? }))
         })
         .and_then(|sound| self.require(sound, "the table of queues makes no sense"))
     }
@@ -81,22 +93,16 @@ impl Store {
         self.require(sound, "the table of keys makes no sense")
     }
 
+    /// Returns the largest place that a requeued message was given in the order of admission.
     fn recover_messages(
         &self,
         book: &mut Book,
         contained: &HashMap<UserId, u64>,
         now: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<u64, StoreError> {
         let live_from = self.mark("live_from")?;
-        let mut retried: HashMap<u64, (u32, Timestamp)> = HashMap::new();
-        let sql = "SELECT seq, number, at, latency_ms, reason, due, checksum FROM attempt WHERE seq >= ?1
-                   ORDER BY seq, number";
-        self.each(sql, [live_from], |row| {
-            let attempt = read::attempt(row)?;
-            let delay_ms = attempt.due.since_ms(attempt.at);
-            retried.insert(attempt.seq, (attempt.number, attempt.due.min(now.plus_ms(delay_ms))));
-            Ok(true)
-        })?;
+        let (tried, order_max) = self.recover_attempts(live_from, now)?;
+        let mut requeued: BTreeMap<u64, MessageRow> = BTreeMap::new();
         // Charges that the quotas' own rows don't contain yet stand in the messages', pending or not.
         let quota_seq = self.quota_seq()?;
         let from = live_from.min(quota_seq + 1);
@@ -105,36 +111,59 @@ impl Store {
              WHERE seq >= ?1 ORDER BY seq"
         );
         let sound = self.each(&sql, [from], |row| {
-            let settled: bool = row.get(10)?;
+            let settled: bool = row.get(13)?;
             let seq: u64 = row.get(0)?;
             if settled && seq <= quota_seq {
                 return Ok(true);
             }
-            let (message, sum) = read::head(row)?;
-            let sound = checksum::head_matches(&message, sum) && book.queue_name(message.queue).is_some();
-            if !settled && seq >= live_from {
-                // A clock set back while nothing ran must not make anything wait that did not have to.
-                let at_once = message.due == message.at;
-                let due = if at_once { message.due.min(now) } else { message.due };
-                let (attempts, due) = retried.get(&seq).copied().unwrap_or((0, due));
-                book.restore_message(&Arrival {
-                    seq,
-                    queue: message.queue,
-                    lane: message.lane,
-                    due,
-                    recipient: message.recipient.as_ref().map(|recipient| recipient.as_str()),
-                    attempts,
-                });
-            }
-            if let Some(charge) = message.charge
+            let (mut message, sum) = read::head(row)?;
+            let sound = checksum::head_matches(&message, sum) && book.queues.get(message.queue).is_some();
+            if let Some(charge) = message.charge.take()
                 && seq > quota_seq
                 && contained.get(&charge.user).is_some_and(|&contained| seq > contained)
             {
                 book.quotas.restore_charge(charge, message.at);
             }
+            if settled || seq < live_from {
+                return Ok(sound);
+            }
+            while let Some(earlier) = requeued.first_entry().filter(|earlier| *earlier.key() < seq) {
+                restore(book, &earlier.remove(), &tried, now);
+            }
+            match tried.get(&seq).map_or(0, |tried| tried.order) {
+                0 => restore(book, &message, &tried, now),
+                order => drop(requeued.insert(order, message)),
+            }
             Ok(sound)
         })?;
-        self.require(sound, "a message does not match its checksum")
+        for message in requeued.values() {
+            restore(book, message, &tried, now);
+        }
+        self.require(sound, "a message does not match its checksum")?;
+        Ok(order_max)
+    }
+
+    fn recover_attempts(
+        &self,
+        live_from: u64,
+        now: Timestamp,
+    ) -> Result<(HashMap<u64, Tried>, u64), StoreError> {
+        let mut tried: HashMap<u64, Tried> = HashMap::new();
+        let mut order_max = 0;
+        let sql = "SELECT seq, number, at, latency_ms, reason, due, checksum, result, ord FROM attempt WHERE seq >= ?1
+                   ORDER BY seq, number";
+        self.each(sql, [live_from], |row| {
+            let attempt = read::attempt(row)?;
+            let known = tried.entry(attempt.seq).or_default();
+            // Numbers may have gaps: leases that ended are not recorded.
+            known.tries.last = attempt.number - 1;
+            known.tries = known.tries.after(attempt.result);
+            known.due = attempt.due.min(now.plus_ms(attempt.due.since_ms(attempt.at)));
+            known.order = known.order.max(attempt.order);
+            order_max = order_max.max(attempt.order);
+            Ok(true)
+        })?;
+        Ok((tried, order_max))
     }
 
     fn recover_totals(&self, book: &mut Book, seq_known: u64) -> Result<u64, StoreError> {
@@ -202,4 +231,19 @@ impl Store {
     pub(in crate::embedded) fn quota_seq(&self) -> Result<u64, StoreError> {
         self.mark("quota_seq")
     }
+}
+
+fn restore(book: &mut Book, message: &MessageRow, tried: &HashMap<u64, Tried>, now: Timestamp) {
+    // A clock set back while nothing ran must not make anything wait that did not have to.
+    let due = if message.due == message.at { message.due.min(now) } else { message.due };
+    let tried = tried.get(&message.seq);
+    book.restore_message(&Arrival {
+        seq: message.seq,
+        queue: message.queue,
+        lane: message.lane,
+        due: tried.map_or(due, |tried| tried.due),
+        recipient: message.recipient.as_ref().map(|recipient| recipient.as_str()),
+        expires: message.expires,
+        tries: tried.map(|tried| tried.tries).unwrap_or_default(),
+    });
 }

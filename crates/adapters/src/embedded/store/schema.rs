@@ -1,5 +1,5 @@
 use rusqlite::Connection;
-use tidegate_domain::Status;
+use tidegate_domain::{AttemptResult, Status};
 
 use super::{get_meta, set_meta};
 
@@ -7,7 +7,7 @@ const VERSION: i64 = 1;
 
 const TABLES: &str = "
     CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
-    CREATE TABLE queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
+    CREATE TABLE queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL, paused INTEGER NOT NULL) STRICT;
 
     -- Written once and never changed. The body comes last, so that reading the rest does not touch its pages.
     CREATE TABLE message (
@@ -21,8 +21,13 @@ const TABLES: &str = "
         count INTEGER,               -- and how it stood afterwards
         since INTEGER,
         checksum INTEGER NOT NULL,
+        expires INTEGER,
+        headers TEXT,                -- JSON: [[name, value], …]
+        ack INTEGER NOT NULL,        -- 1: delivered only when its recipient acks
         body BLOB NOT NULL
     ) STRICT;
+    -- Grows at its end for every queue: what is looked up by queue needs no scan of the others.
+    CREATE INDEX message_by_queue ON message (queue);
 
     -- The end of a message. No row: pending.
     CREATE TABLE outcome (
@@ -36,14 +41,16 @@ const TABLES: &str = "
     ) STRICT;
     CREATE INDEX dead ON outcome (seq) WHERE status = 2;
 
-    -- Failed attempts that another followed.
+    -- Attempts that left their message pending.
     CREATE TABLE attempt (
         seq INTEGER NOT NULL,
         number INTEGER NOT NULL,
         at INTEGER NOT NULL,
         latency_ms INTEGER NOT NULL,
         due INTEGER NOT NULL,
-        reason TEXT NOT NULL,
+        result INTEGER NOT NULL,     -- 1 failed, 2 accepted, 3 requeued
+        ord INTEGER NOT NULL,        -- a requeued message's new place in the order of admission, or 0
+        reason TEXT,
         checksum INTEGER NOT NULL,
         PRIMARY KEY (seq, number)
     ) STRICT, WITHOUT ROWID;
@@ -115,6 +122,18 @@ impl SchemaError {
             other => super::StoreError::damaged(file, other.to_string()),
         }
     }
+}
+
+/// Results that leave a message pending.
+const RESULTS: [(AttemptResult, i64); 3] =
+    [(AttemptResult::Failed, 1), (AttemptResult::Accepted, 2), (AttemptResult::Requeued, 3)];
+
+pub(super) fn result_code(result: AttemptResult) -> i64 {
+    RESULTS.iter().find(|(known, _)| *known == result).map_or(0, |(_, code)| *code)
+}
+
+pub(super) fn result_of(code: i64) -> Option<AttemptResult> {
+    RESULTS.iter().find(|(_, known)| *known == code).map(|(result, _)| *result)
 }
 
 pub(super) fn status_code(status: Status) -> i64 {

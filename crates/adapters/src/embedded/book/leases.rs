@@ -1,0 +1,182 @@
+//! Who holds which message, and how that ends.
+
+use tidegate_domain::{AttemptResult, Extension, Outcome, QueueName, Settled, Settlement, Status, Timestamp};
+
+use super::super::rows::{AttemptRow, OutcomeRow};
+use super::{Book, Group, Lease, Leased, Undo};
+
+impl Book {
+    /// Leases up to `max` messages of a queue.
+    pub(in crate::embedded) fn claim(
+        &mut self,
+        queue: &QueueName,
+        max: usize,
+        lease_ms: u64,
+        now: Timestamp,
+    ) -> Vec<Leased> {
+        let Some(queue) = self.queues.id(queue) else { return Vec::new() };
+        let mut leased = Vec::new();
+        if self.queues.get(queue).is_none_or(|queue| queue.paused) {
+            return leased;
+        }
+        while leased.len() < max {
+            let Some(slot) = self.line.take(queue, now) else { break };
+            let entry = self.line.entry(slot);
+            let (seq, tries) = (entry.seq, entry.tries);
+            let (token, until) = (self.token_next, now.plus_ms(lease_ms));
+            self.token_next += 1;
+            self.leases.insert(seq, Lease { slot, token, until, settling: false });
+            self.leases_by_end.insert((until, seq));
+            if let Some(queue) = self.queues.get_mut(queue) {
+                queue.leased += 1;
+            }
+            leased.push(Leased {
+                seq,
+                attempt: tries.last + 1,
+                failures: tries.failures.into(),
+                ack_attempts: tries.acks.into(),
+                token,
+                until,
+            });
+        }
+        leased
+    }
+
+    pub(in crate::embedded) fn settle(
+        &mut self,
+        settlement: Settlement,
+        now: Timestamp,
+        group: &mut Group,
+    ) -> Settled {
+        let seq = settlement.id.seq();
+        let Some(lease) = self.current_lease(settlement.id, settlement.token, now) else {
+            return Settled::LostLease;
+        };
+        lease.settling = true;
+        let slot = lease.slot;
+        group.undo.push(Undo::Settling(seq));
+        let attempt = self.line.entry(slot).tries.last + 1;
+        let latency_ms = settlement.latency_ms;
+        let (due, result, reason) = match settlement.outcome {
+            Outcome::Delivered => {
+                self.end_with(
+                    OutcomeRow { seq, status: Status::Delivered, at: now, attempt, latency_ms, reason: None },
+                    group,
+                );
+                return Settled::Done;
+            }
+            Outcome::Dead { reason } => {
+                let reason = Some(reason);
+                self.end_with(
+                    OutcomeRow { seq, status: Status::Dead, at: now, attempt, latency_ms, reason },
+                    group,
+                );
+                return Settled::Done;
+            }
+            Outcome::Expired => {
+                self.end_with(
+                    OutcomeRow { seq, status: Status::Expired, at: now, attempt, latency_ms, reason: None },
+                    group,
+                );
+                return Settled::Done;
+            }
+            Outcome::Released => {
+                group.released.push(seq);
+                return Settled::Done;
+            }
+            Outcome::Retry { delay_ms, reason } => {
+                (now.plus_ms(delay_ms), AttemptResult::Failed, Some(reason))
+            }
+            Outcome::Accepted { ack_within_ms } => {
+                (now.plus_ms(ack_within_ms), AttemptResult::Accepted, None)
+            }
+        };
+        group.attempts.push(AttemptRow {
+            seq,
+            number: attempt,
+            at: now,
+            latency_ms,
+            reason,
+            due,
+            result,
+            order: 0,
+        });
+        Settled::Done
+    }
+
+    /// Needs no disk: a crash voids leases anyway.
+    pub(in crate::embedded) fn extend(&mut self, extension: &Extension, now: Timestamp) -> Settled {
+        let seq = extension.id.seq();
+        let Some(lease) = self.current_lease(extension.id, extension.token, now) else {
+            return Settled::LostLease;
+        };
+        let until = now.plus_ms(extension.lease_ms);
+        let before = std::mem::replace(&mut lease.until, until);
+        self.leases_by_end.remove(&(before, seq));
+        self.leases_by_end.insert((until, seq));
+        Settled::Done
+    }
+
+    /// Hands a message back as if it had not been claimed.
+    pub(in crate::embedded) fn release(&mut self, seq: u64) {
+        if let Some(lease) = self.end_lease(seq) {
+            let entry = self.line.entry(lease.slot);
+            let (due, tries) = (entry.due, entry.tries);
+            self.line.give_back(lease.slot, due, tries);
+        }
+    }
+
+    /// Ends the leases whose time is up; their attempts are spent. Returns how many.
+    pub(in crate::embedded) fn expire_leases(&mut self, now: Timestamp) -> u64 {
+        let mut ended = 0;
+        while let Some(&(until, seq)) = self.leases_by_end.first() {
+            if until > now {
+                break;
+            }
+            if let Some(lease) = self.end_lease(seq) {
+                let entry = self.line.entry(lease.slot);
+                let (due, tries) = (entry.due, entry.tries.failed());
+                self.line.give_back(lease.slot, due, tries);
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// When the next lease ends.
+    pub(in crate::embedded) fn next_lease_end(&self) -> Option<Timestamp> {
+        self.leases_by_end.first().map(|(until, _)| *until)
+    }
+
+    pub(super) fn end_lease(&mut self, seq: u64) -> Option<Lease> {
+        let lease = self.leases.remove(&seq)?;
+        self.leases_by_end.remove(&(lease.until, seq));
+        let queue = self.line.entry(lease.slot).queue;
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.leased -= 1;
+        }
+        Some(lease)
+    }
+
+    /// The message's lease, if it is this one and nobody is settling it.
+    fn current_lease(
+        &mut self,
+        id: tidegate_domain::MessageId,
+        token: u64,
+        now: Timestamp,
+    ) -> Option<&mut Lease> {
+        if id.salt() != self.salt {
+            return None;
+        }
+        let lease = self.leases.get_mut(&id.seq())?;
+        (lease.token == token && !lease.settling && lease.until > now).then_some(lease)
+    }
+
+    pub(super) fn end_with(&self, outcome: OutcomeRow, group: &mut Group) {
+        if let Some(slot) = self.line.find(outcome.seq) {
+            group.change_pending(self.line.entry(slot).queue, -1);
+        }
+        group.totals.settle(outcome.status);
+        group.outcomes.push(outcome);
+    }
+}

@@ -1,0 +1,106 @@
+use hashbrown::HashMap;
+use tidegate_domain::{Lane, Order, QueueName, QueueRule};
+
+use super::rows::QueueRow;
+
+const QUEUES_MAX: usize = 4_096;
+
+/// How queues are to be kept, by name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct QueueRules {
+    pub(super) by_name: HashMap<QueueName, QueueRule>,
+    pub(super) otherwise: QueueRule,
+}
+
+/// The queues there are. A queue comes into being with its first message and stays.
+#[derive(Debug)]
+pub(super) struct QueueBook {
+    queues: Vec<Queue>,
+    ids: HashMap<QueueName, u16>,
+    rules: QueueRules,
+    /// How many of them are on disk as they are here.
+    saved: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) name: QueueName,
+    pub(super) rule: QueueRule,
+    pub(super) paused: bool,
+    pub(super) leased: u64,
+}
+
+impl QueueBook {
+    pub(super) fn new(rules: QueueRules) -> Self {
+        Self { queues: Vec::new(), ids: HashMap::new(), rules, saved: 0 }
+    }
+
+    pub(super) fn id(&self, name: &QueueName) -> Option<u16> {
+        self.ids.get(name).copied()
+    }
+
+    pub(super) fn get(&self, id: u16) -> Option<&Queue> {
+        self.queues.get(usize::from(id))
+    }
+
+    pub(super) fn get_mut(&mut self, id: u16) -> Option<&mut Queue> {
+        self.queues.get_mut(usize::from(id))
+    }
+
+    pub(super) fn is_strict(&self, id: u16) -> bool {
+        self.get(id).is_none_or(|queue| queue.rule.order == Order::Strict)
+    }
+
+    /// Whether there is, or could be, a queue of that name.
+    pub(super) fn has_place_for(&self, name: &QueueName) -> bool {
+        self.queues.len() < QUEUES_MAX || self.ids.contains_key(name)
+    }
+
+    pub(super) fn lets_in(&self, name: &QueueName, pending: u64, lane: Lane) -> bool {
+        self.rules.by_name.get(name).unwrap_or(&self.rules.otherwise).lets_in(pending, lane)
+    }
+
+    pub(super) fn id_or_new(&mut self, name: &QueueName) -> u16 {
+        if let Some(id) = self.id(name) {
+            return id;
+        }
+        self.push(name.clone(), false)
+    }
+
+    pub(super) fn restore(&mut self, row: QueueRow) -> bool {
+        let id = self.push(row.name, row.paused);
+        self.saved = self.queues.len();
+        id == row.id
+    }
+
+    /// The queues that are not on disk yet.
+    pub(super) fn unsaved(&self) -> impl Iterator<Item = QueueRow> {
+        let row = |(id, queue): (usize, &Queue)| QueueRow {
+            id: queue_id(id),
+            name: queue.name.clone(),
+            paused: queue.paused,
+        };
+        self.queues.iter().enumerate().skip(self.saved).map(row)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (u16, &Queue)> {
+        self.queues.iter().enumerate().map(|(id, queue)| (queue_id(id), queue))
+    }
+
+    pub(super) fn saved(&mut self) {
+        self.saved = self.queues.len();
+    }
+
+    fn push(&mut self, name: QueueName, paused: bool) -> u16 {
+        let id = queue_id(self.queues.len());
+        let rule = self.rules.by_name.get(&name).copied().unwrap_or(self.rules.otherwise);
+        self.ids.insert(name.clone(), id);
+        self.queues.push(Queue { name, rule, paused, leased: 0 });
+        id
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "bounded by QUEUES_MAX")]
+fn queue_id(index: usize) -> u16 {
+    index as u16
+}

@@ -1,0 +1,41 @@
+//! Dead letters that come back or go for good.
+
+use rusqlite::{OptionalExtension, params};
+use tidegate_domain::Status;
+
+use super::super::book::Group;
+use super::{Store, as_i64, checksum, schema};
+
+pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
+    let db = &store.connection;
+    for row in &group.requeued {
+        let seq = as_i64(row.message.seq);
+        db.prepare_cached("DELETE FROM outcome WHERE seq = ?1")?.execute([seq])?;
+        // The next start must find it, however old it is.
+        db.prepare_cached("UPDATE meta SET value = min(value, ?1) WHERE name = 'live_from'")?
+            .execute([seq])?;
+        if row.edited {
+            let body = row.message.body.as_ref();
+            db.prepare_cached("UPDATE message SET body = ?2, checksum = ?3 WHERE seq = ?1")?
+                .execute(params![seq, body, checksum::of_message(&row.message)])?;
+        }
+    }
+    store.write_attempts(group.requeued.iter().map(|row| &row.attempt))?;
+    for seq in &group.dead_deleted {
+        for table in ["message", "attempt", "outcome"] {
+            db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?1"))?.execute([as_i64(*seq)])?;
+        }
+    }
+    Ok(())
+}
+
+impl Store {
+    /// How a message has ended, as of the last commit. A row that can't be read has not ended.
+    pub(in crate::embedded) fn status_of(&self, seq: u64) -> Option<Status> {
+        let code = self
+            .connection
+            .prepare_cached("SELECT status FROM outcome WHERE seq = ?1")
+            .and_then(|mut select| select.query_row([as_i64(seq)], |row| row.get(0)).optional());
+        code.ok().flatten().and_then(schema::status_of)
+    }
+}

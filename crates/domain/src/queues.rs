@@ -1,0 +1,158 @@
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{
+    Claim, Lane, LedgerError, MessageId, MessageRecord, QueueName, Recipient, Settled, Status, Timestamp,
+};
+
+/// What people and consumers do with a ledger's queues beside admitting, claiming and settling.
+///
+/// `Ok` promises the same durability as on the Ledger port, and the same errors mean the same.
+#[async_trait]
+pub trait Queues: Debug + Send + Sync + 'static {
+    /// Takes up to `max` messages for good, in the order of [`claim`](crate::Ledger::claim), waiting up to
+    /// `wait_ms` for the first: they are delivered when this answers, in one commit. No message is answered twice.
+    async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError>;
+
+    /// Lets leases end that much later than now. A token that is not the current lease's changes nothing.
+    async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError>;
+
+    /// The recipient has it: messages that were accepted by their channel are delivered now, whoever holds a lease.
+    async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError>;
+
+    /// Takes messages back that nobody holds a lease on.
+    async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError>;
+
+    /// Messages that match, oldest first. A page may hold fewer than asked for, even none, and still name a next
+    /// one: a look-up is bounded in what it reads.
+    async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError>;
+
+    /// Makes dead letters pending again, at the end of their recipient's chain, with all their attempts before
+    /// them, the failed ones forgotten. They keep their ids.
+    async fn requeue(&self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError>;
+
+    /// Removes dead letters for good; false for what is none.
+    async fn delete_dead(&self, ids: Vec<MessageId>) -> Result<Vec<bool>, LedgerError>;
+
+    /// Takes back every message of a queue that nobody holds a lease on, and says how many.
+    async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError>;
+
+    /// A paused queue admits messages and hands out none, through restarts. False when there is no such queue.
+    async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError>;
+
+    /// Every queue there is, by name.
+    async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extension {
+    pub id: MessageId,
+    pub token: u64,
+    pub lease_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acked {
+    Acked,
+    /// It was never accepted by a channel, or has ended otherwise.
+    NotAwaited,
+    /// It had been delivered already.
+    Already,
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    Cancelled,
+    /// Somebody holds a lease on it.
+    UnderWay,
+    /// It has ended.
+    Ended,
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    pub queue: Option<QueueName>,
+    pub status: Option<Status>,
+    /// Anything but pending.
+    pub ended: bool,
+    pub recipient: Option<Recipient>,
+    pub lane: Option<Lane>,
+    /// Admitted at or after.
+    pub from: Option<Timestamp>,
+    /// Admitted before.
+    pub to: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub max: usize,
+    /// The `next` of the page before.
+    pub after: Option<MessageId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listing {
+    pub messages: Vec<MessageRecord>,
+    pub next: Option<MessageId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requeue {
+    pub id: MessageId,
+    /// Another text than the one that died.
+    pub body: Option<Bytes>,
+    /// Due that much later: how a crowd of them is let out at a pace.
+    pub delay_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requeued {
+    Requeued,
+    /// There is no such dead letter.
+    NotDead,
+    Full,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueCounts {
+    pub queue: QueueName,
+    pub paused: bool,
+    /// Pending, by lane.
+    pub depth: [u64; 3],
+    pub leased: u64,
+}
+
+/// How a queue is kept. Settings, not state: they may change between two starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueRule {
+    pub order: Order,
+    /// Pending messages beyond which only those of the high lane are let in.
+    pub pending_max: u64,
+    /// And beyond which none is.
+    pub pending_hard_max: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Per recipient, in admission order.
+    #[default]
+    Strict,
+    /// No message waits for another.
+    BestEffort,
+}
+
+impl Default for QueueRule {
+    fn default() -> Self {
+        Self { order: Order::Strict, pending_max: u64::MAX, pending_hard_max: u64::MAX }
+    }
+}
+
+impl QueueRule {
+    pub fn lets_in(&self, pending: u64, lane: Lane) -> bool {
+        pending < self.pending_max || lane == Lane::High && pending < self.pending_hard_max
+    }
+}
