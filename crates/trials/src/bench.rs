@@ -4,6 +4,8 @@ mod ledger;
 mod memory;
 pub mod noop;
 mod send;
+mod server;
+mod slots;
 mod yardsticks;
 
 use std::path::PathBuf;
@@ -31,6 +33,8 @@ enum Part {
     Waiting,
     /// Durable POST /api/send over 64 connections, against the same server without its ledger
     Send,
+    /// Slots for a burst of events over 50 connections, against the same server without its ledger
+    Limits,
 }
 
 /// How long and how often things are measured.
@@ -40,17 +44,25 @@ struct Scale {
     batches_per_round: usize,
     waiting: usize,
     send_seconds: f64,
+    slot_events: usize,
 }
 
 impl Scale {
-    const FULL: Self = Self { rounds: 9, batches_per_round: 120, waiting: 1_000_000, send_seconds: 3.0 };
-    const QUICK: Self = Self { rounds: 3, batches_per_round: 10, waiting: 20_000, send_seconds: 0.3 };
+    const FULL: Self = Self {
+        rounds: 9,
+        batches_per_round: 120,
+        waiting: 1_000_000,
+        send_seconds: 3.0,
+        slot_events: 500_000,
+    };
+    const QUICK: Self =
+        Self { rounds: 3, batches_per_round: 10, waiting: 20_000, send_seconds: 0.3, slot_events: 5_000 };
 }
 
 /// True when no figure is short.
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
-    let all = [Part::Ledger, Part::Waiting, Part::Send];
+    let all = [Part::Ledger, Part::Waiting, Part::Send, Part::Limits];
     let parts = if args.parts.is_empty() { &all[..] } else { &args.parts };
     let dir = match &args.dir {
         Some(dir) => tempfile::tempdir_in(dir)?,
@@ -63,6 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Ledger => ledger::cycle(dir.path(), scale)?,
             Part::Waiting => ledger::waiting(dir.path(), scale)?,
             Part::Send => send::send(dir.path(), scale)?,
+            Part::Limits => slots::slots(dir.path(), scale)?,
         });
     }
     println!();

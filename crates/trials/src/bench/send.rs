@@ -1,11 +1,11 @@
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_testkit::load::{self, Answer, Report, Source, Stop};
 
+use super::server::Server;
 use super::{Scale, median};
 use crate::figure::Figure;
 
@@ -17,20 +17,12 @@ const ROUNDS: usize = 5;
 /// while, as it would.
 pub fn send(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let own = std::env::current_exe()?;
-    let gateway = own.with_file_name("tidegate");
-    anyhow::ensure!(
-        gateway.exists(),
-        "{} is missing: build it with cargo build --release",
-        gateway.display()
-    );
-    let data = dir.join("send");
-    let durable = Server::start(&gateway, &["serve", "--data", &data.to_string_lossy()])?;
-    let noop = Server::start(&own, &["noop-server"])?;
+    let durable = Server::durable(&dir.join("send"))?;
+    let noop = Server::noop()?;
     runtime.block_on(async {
         for server in [&durable, &noop] {
             server.ready().await?;
-            configure(server.address).await?;
+            configure(server).await?;
         }
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -69,17 +61,12 @@ fn middle(reports: Vec<Report>) -> anyhow::Result<Report> {
         .context("no reports")
 }
 
-async fn configure(server: SocketAddr) -> anyhow::Result<()> {
+async fn configure(server: &Server) -> anyhow::Result<()> {
     for connection in 0..CONNECTIONS {
         for user in 0..USERS_PER_CONNECTION {
             let user = user_name(connection, user);
             let body = format!("{{\"userId\":\"{user}\",\"rateLimit\":1000000000,\"timeWindow\":60}}");
-            let (status, answer) = load::post(server, "/api/config", body.as_bytes()).await?;
-            anyhow::ensure!(
-                status == 200,
-                "configuring answered {status}: {}",
-                String::from_utf8_lossy(&answer)
-            );
+            server.post("/api/config", &body).await?;
         }
     }
     Ok(())
@@ -117,38 +104,4 @@ impl Source for Sends {
     }
 
     fn answered(&mut self, _: Answer<'_>) {}
-}
-
-/// A server process that ends with the bench.
-struct Server {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Server {
-    fn start(binary: &Path, args: &[&str]) -> anyhow::Result<Self> {
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let mut command = Command::new(binary);
-        command.args(args).args(["--listen", &address.to_string()]);
-        command.env("TIDEGATE_LOG__LEVEL", "warn").stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
-        Ok(Self { child, address })
-    }
-
-    async fn ready(&self) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        while !load::get(self.address, "/health/ready").await.is_ok_and(|(status, _)| status == 200) {
-            anyhow::ensure!(begun.elapsed() < Duration::from_secs(20), "{} is not ready", self.address);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may be gone already; either way it is not ours any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

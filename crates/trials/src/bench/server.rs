@@ -1,0 +1,64 @@
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tidegate_testkit::load;
+
+/// A server process that ends with the bench.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl Server {
+    /// The gateway that users get, with its ledger in a directory.
+    pub fn durable(data: &Path) -> anyhow::Result<Self> {
+        Self::start(&gateway()?, &["serve", "--data", &data.to_string_lossy()])
+    }
+
+    /// The same handlers on the same edge, without a ledger.
+    pub fn noop() -> anyhow::Result<Self> {
+        Self::start(&std::env::current_exe()?, &["noop-server"])
+    }
+
+    fn start(binary: &Path, args: &[&str]) -> anyhow::Result<Self> {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let mut command = Command::new(binary);
+        command.args(args).args(["--listen", &address.to_string()]);
+        command.env("TIDEGATE_LOG__LEVEL", "warn").stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
+        Ok(Self { child, address })
+    }
+
+    pub async fn ready(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !load::get(self.address, "/health/ready").await.is_ok_and(|(status, _)| status == 200) {
+            anyhow::ensure!(begun.elapsed() < Duration::from_secs(20), "{} is not ready", self.address);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    pub async fn post(&self, path: &str, body: &str) -> anyhow::Result<()> {
+        let (status, answer) = load::post(self.address, path, body.as_bytes()).await?;
+        anyhow::ensure!(status == 200, "{path} answered {status}: {}", String::from_utf8_lossy(&answer));
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already; either way it is not ours any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn gateway() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name("tidegate");
+    anyhow::ensure!(path.exists(), "{} is missing: build it with cargo build --release", path.display());
+    Ok(path)
+}
