@@ -5,6 +5,7 @@ mod limits;
 mod policies;
 mod principals;
 mod problem;
+mod queues;
 mod reader;
 mod slots;
 
@@ -22,6 +23,7 @@ use self::reader::Reader;
 
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
 pub use self::problem::{Origin, Problem, Problems};
+pub use self::queues::{ChannelKind, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
 pub use self::slots::SlotSettings;
 
 /// The reference of all settings, and their defaults.
@@ -41,6 +43,7 @@ pub struct Settings {
     pub defer_horizon_ms: u64,
     pub slots: SlotSettings,
     pub sender: SenderSettings,
+    pub queues: QueuesSettings,
     pub principals: Vec<PrincipalSpec>,
     pub policies: Vec<Policy>,
     pub gate: GateOptions,
@@ -130,6 +133,7 @@ impl Settings {
         let defer_horizon_ms = reader.number("quotas.defer_horizon_ms", 0..=YEAR_MS);
         let slots = SlotSettings::read(reader);
         let sender = SenderSettings::read(reader);
+        let queues = QueuesSettings::read(reader, &layers.queues, &sender);
         let log = LogSettings::read(reader);
         let principals = principals::read(&layers.principals, &mut reader.problems);
         let policies = policies::read(&layers.policies, &mut reader.problems);
@@ -143,6 +147,7 @@ impl Settings {
             defer_horizon_ms,
             slots: slots?,
             sender,
+            queues: queues?,
             principals,
             policies,
             gate,
@@ -281,7 +286,11 @@ fn changed(layers: &Layers) -> Vec<Changed> {
         });
         named.collect()
     };
-    let lists = [named("principals", &layers.principals), named("policies", &layers.policies)];
+    let lists = [
+        named("principals", &layers.principals),
+        named("policies", &layers.policies),
+        named("queues", &layers.queues),
+    ];
     values.chain(lists.into_iter().flatten()).collect()
 }
 

@@ -14,7 +14,7 @@ use tidegate_domain::{Clock, Ledger};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::announcement::Announcement;
-use crate::config::{EmbeddedSettings, LedgerSettings, Settings};
+use crate::config::{EmbeddedSettings, LedgerSettings, QueuesSettings, Settings};
 use crate::live_policies::{LivePolicies, ReadPolicies};
 use crate::server::{LedgerFailed, run};
 use crate::signals;
@@ -36,7 +36,7 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     let listener = bind(&settings)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let LedgerSettings::Embedded(embedded) = settings.ledger.clone();
-    let options = options(embedded.clone(), settings.intake_max);
+    let options = options(embedded.clone(), settings.intake_max, &settings.queues);
     let ledger = {
         let clock = clock.clone();
         let opening = tokio::task::spawn_blocking(move || Embedded::open(options, clock));
@@ -104,7 +104,7 @@ fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn options(settings: EmbeddedSettings, intake_max: usize) -> Options {
+fn options(settings: EmbeddedSettings, intake_max: usize, queues: &QueuesSettings) -> Options {
     Options {
         dir: settings.path,
         sync: settings.sync,
@@ -118,8 +118,8 @@ fn options(settings: EmbeddedSettings, intake_max: usize) -> Options {
         readers: settings.readers,
         slots_max: settings.slots_max,
         slot_retention_ms: settings.slot_retention_ms,
-        queue_rules: Vec::new(),
-        queue_rule: tidegate_domain::QueueRule::default(),
+        queue_rules: queues.rules(),
+        queue_rule: queues.otherwise.rule,
     }
 }
 

@@ -10,6 +10,8 @@ use super::problem::{Origin, Problem, did_you_mean};
 pub const ENVIRONMENT_PREFIX: &str = "TIDEGATE_";
 const PRINCIPALS: &str = "principals";
 const POLICIES: &str = "policies";
+const QUEUES: &str = "queues";
+const LISTS: [&str; 3] = [PRINCIPALS, POLICIES, QUEUES];
 
 /// What the configuration is made from, besides the compiled-in defaults. The caller reads the file and the
 /// environment; nothing here does.
@@ -41,6 +43,7 @@ pub struct Layers {
     pub entries: BTreeMap<String, Entry>,
     pub principals: Vec<Table>,
     pub policies: Vec<Table>,
+    pub queues: Vec<Table>,
     pub problems: Vec<Problem>,
 }
 
@@ -87,7 +90,11 @@ impl Layers {
                     let tables = self.lay_tables(&file, POLICIES, tables);
                     self.policies.extend(tables);
                 }
-                (list @ (PRINCIPALS | POLICIES), _) => {
+                (QUEUES, DeValue::Array(tables)) => {
+                    let tables = self.lay_tables(&file, QUEUES, tables);
+                    self.queues.extend(tables);
+                }
+                (list @ (PRINCIPALS | POLICIES | QUEUES), _) => {
                     let fix = format!("write [[{list}]]");
                     self.problems.push(Problem::new(&origin, list, "must be a list of tables").fix(fix));
                 }
@@ -148,9 +155,7 @@ impl Layers {
         if self.entries.contains_key(&key) {
             return self.lay_text(origin, &key, text);
         }
-        if let Some(list) =
-            [PRINCIPALS, POLICIES].into_iter().find(|list| key.split('.').next() == Some(list))
-        {
+        if let Some(list) = LISTS.into_iter().find(|list| key.split('.').next() == Some(list)) {
             let problem = Problem::new(&origin, list, format!("{list} can only be set in a file"));
             return self.problems.push(problem.fix("move them to tidegate.toml"));
         }
@@ -195,7 +200,7 @@ impl Layers {
 
     fn unknown_section(&mut self, origin: &Origin, section: &str) {
         let known = self.entries.keys().filter_map(|key| key.split('.').next());
-        let fix = did_you_mean(section, known.chain([PRINCIPALS, POLICIES]));
+        let fix = did_you_mean(section, known.chain(LISTS));
         self.problems.push(Problem::new(origin, section, "no such section").fix(fix));
     }
 
