@@ -67,6 +67,7 @@ impl MessageId {
         Self(ms << 80 | 7 << 76 | seq_high << 64 | 0b10 << 62 | seq_low << SALT_BITS | salt)
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "52 bits")]
     pub fn seq(self) -> u64 {
         let high = (self.0 >> 64) & 0xfff;
         let low = (self.0 >> SALT_BITS) & ((1 << 40) - 1);
@@ -80,6 +81,7 @@ impl MessageId {
 }
 
 impl fmt::Display for MessageId {
+    #[expect(clippy::cast_possible_truncation, reason = "cut into the groups of a UUID")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let b = self.0;
         let (a, c) = ((b >> 96) as u32, (b >> 80) as u16);
