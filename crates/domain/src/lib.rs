@@ -4,8 +4,10 @@
 //! Architecture invariant: nothing in this crate opens a file or a socket, spawns a task, or asks the
 //! machine for the time or for randomness. All of it can run under a simulator.
 
+mod breaker;
 mod channel;
 mod deliver;
+mod headers;
 mod idempotency;
 mod ledger;
 pub mod limits;
@@ -15,8 +17,10 @@ mod retry;
 mod slots;
 mod time;
 
+pub use breaker::{Breaker, BreakerRule, BreakerState, Change};
 pub use channel::{Channel, Delivery};
 pub use deliver::outcome_of;
+pub use headers::InvalidHeader;
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey};
 pub use ledger::{
     Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Due, Durability, Headers,
