@@ -186,14 +186,12 @@ impl Writer {
     }
 
     fn wait(&mut self, queue: QueueName, wait_ms: u64, wants: Wants) -> Result<(), StoreError> {
-        let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
+        // One waiter too many gets its answer at once, empty or not.
         let full = self.waiters.len() >= WAITERS_MAX;
-        // One waiter too many is dropped, and told so by that.
-        if let Some(waiter) = self.try_serve(Waiter { queue, until, wants })?
-            && !full
-        {
-            self.waiters.push(waiter);
-        }
+        let wait_ms = if full { 0 } else { wait_ms.min(WAIT_MS_MAX) };
+        let until = Instant::now() + Duration::from_millis(wait_ms);
+        let waits_on = self.try_serve(Waiter { queue, until, wants })?;
+        self.waiters.extend(waits_on);
         Ok(())
     }
 
