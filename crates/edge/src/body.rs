@@ -16,12 +16,26 @@ use crate::{ApiError, Limits, json, tally};
 
 /// Reads a JSON object, within the limits.
 pub async fn read_json(request: Request, limits: &Limits) -> Result<Map<String, Value>, ApiError> {
+    let body = read_json_body(request, limits).await?;
+    json::parse_object(&body, limits.json_depth_max)
+}
+
+/// Reads a JSON object, or an array, which then stands under `array_as`.
+pub async fn read_json_or_array(
+    request: Request,
+    limits: &Limits,
+    array_as: &str,
+) -> Result<Map<String, Value>, ApiError> {
+    let body = read_json_body(request, limits).await?;
+    json::parse_object_or_array(&body, limits.json_depth_max, array_as)
+}
+
+async fn read_json_body(request: Request, limits: &Limits) -> Result<Bytes, ApiError> {
     if !is_json(request.headers()) {
         let message = "the body has to be application/json";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message));
     }
-    let body = read_body(request, limits).await?;
-    json::parse_object(&body, limits.json_depth_max)
+    read_body(request, limits).await
 }
 
 /// Reads the body, within the limits. A length that is declared too large is refused before anything is read.

@@ -9,6 +9,26 @@ const KEY_CHARS_SHOWN_MAX: usize = 64;
 
 /// Parses an object, strictly: UTF-8, bounded depth, no key twice (two parsers would pick different values).
 pub(crate) fn parse_object(body: &[u8], depth_max: usize) -> Result<Map<String, Value>, ApiError> {
+    match parse(body, depth_max)? {
+        Value::Object(object) => Ok(object),
+        _ => Err(malformed("the body has to be a JSON object")),
+    }
+}
+
+/// The same for an object, or for an array, which then stands under `array_as`.
+pub(crate) fn parse_object_or_array(
+    body: &[u8],
+    depth_max: usize,
+    array_as: &str,
+) -> Result<Map<String, Value>, ApiError> {
+    match parse(body, depth_max)? {
+        Value::Object(object) => Ok(object),
+        array @ Value::Array(_) => Ok([(array_as.to_owned(), array)].into_iter().collect()),
+        _ => Err(malformed("the body has to be a JSON array or object")),
+    }
+}
+
+fn parse(body: &[u8], depth_max: usize) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(body).map_err(|_| malformed("the body is not valid UTF-8"))?;
     if depth(text) > depth_max {
         let message = format!("the JSON is nested deeper than {depth_max} levels");
@@ -16,11 +36,7 @@ pub(crate) fn parse_object(body: &[u8], depth_max: usize) -> Result<Map<String, 
     }
     let mut parser = serde_json::Deserializer::from_str(text);
     let value = Strict.deserialize(&mut parser).and_then(|value| parser.end().map(|()| value));
-    match value {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(malformed("the body has to be a JSON object")),
-        Err(error) => Err(malformed(error.to_string())),
-    }
+    value.map_err(|error| malformed(error.to_string()))
 }
 
 fn malformed(message: impl Into<String>) -> ApiError {
@@ -131,6 +147,14 @@ mod tests {
         let text = r#"{"a":[1,-2,3.5,null,true,"\u00e4\"{["],"b":{"c":18446744073709551615}}"#;
         let expected: Value = serde_json::from_str(text).unwrap();
         assert_eq!(Value::Object(parse_object(text.as_bytes(), 4).unwrap()), expected);
+    }
+
+    #[test]
+    fn an_array_may_stand_for_an_object_with_that_member() {
+        let read = |text: &str| parse_object_or_array(text.as_bytes(), 4, "items").map(Value::Object);
+        assert_eq!(read("[1]").unwrap(), serde_json::json!({"items": [1]}));
+        assert_eq!(read(r#"{"items":[1]}"#).unwrap(), serde_json::json!({"items": [1]}));
+        assert_eq!(read("1").unwrap_err().code(), "malformed_json");
     }
 
     #[test]

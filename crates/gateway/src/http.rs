@@ -1,14 +1,19 @@
 //! What callers see: one file per resource. Handlers speak to the ledger's port and to nothing behind it.
 
+mod admission;
 mod answer;
+mod envelope;
 mod failure;
 mod fields;
 mod health;
+mod idempotency;
 mod index;
 mod messages;
 mod metrics;
+mod options;
 mod policies;
 mod query;
+mod queue;
 mod quota;
 mod send;
 mod slot_config;
@@ -21,11 +26,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::Router;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tidegate_domain::{Clock, Ledger, QueueName, Slots};
+use tidegate_domain::{Clock, Ledger, QueueName, Queues, Slots};
 use tidegate_edge::Limits;
 use tokio::sync::Semaphore;
 
-use crate::config::{Settings, SlotSettings};
+use crate::config::{QueuesSettings, Settings, SlotSettings};
 use crate::live_policies::LivePolicies;
 use crate::randomness::Randomness;
 use crate::sender::SenderStatus;
@@ -36,6 +41,7 @@ pub struct Gateway {
     pub ledger: Arc<dyn Ledger>,
     /// The same ledger's.
     pub slots: Arc<dyn Slots>,
+    pub queues: Arc<dyn Queues>,
     pub clock: Arc<dyn Clock>,
     pub limits: Limits,
     /// Where `/api/send` puts its messages.
@@ -44,6 +50,7 @@ pub struct Gateway {
     pub intake: Semaphore,
     pub defer_horizon_ms: u64,
     pub slot_settings: SlotSettings,
+    pub queue_settings: QueuesSettings,
     pub randomness: Randomness,
     pub policies: Arc<LivePolicies>,
     pub sender: Arc<SenderStatus>,
@@ -56,7 +63,7 @@ pub struct MetricsHandle(pub PrometheusHandle);
 
 impl Gateway {
     pub fn new(
-        ledger: Arc<impl Ledger + Slots>,
+        ledger: Arc<impl Ledger + Slots + Queues>,
         clock: Arc<dyn Clock>,
         settings: &Settings,
         queue: QueueName,
@@ -65,16 +72,18 @@ impl Gateway {
     ) -> Self {
         Self {
             ledger: ledger.clone(),
-            slots: ledger,
+            slots: ledger.clone(),
+            queues: ledger,
             clock,
             limits: settings.limits,
             queue,
             intake: Semaphore::new(settings.intake_max.min(Semaphore::MAX_PERMITS)),
             defer_horizon_ms: settings.defer_horizon_ms,
             slot_settings: settings.slots.clone(),
+            queue_settings: settings.queues.clone(),
             randomness: Randomness::new(),
             policies,
-            sender: Arc::default(),
+            sender: Arc::new(SenderStatus::new(settings.queues.pushed().count())),
             metrics,
             draining: AtomicBool::new(false),
         }
@@ -115,6 +124,7 @@ pub fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(metrics::render))
+        .merge(queue::routes())
         .with_state(gateway)
 }
 

@@ -1,20 +1,21 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tidegate_domain::{Channel, Clock, Ledger, QueueName, Slots};
+use tidegate_domain::{Channel, Clock, Ledger, QueueName, Queues, Slots};
 use tidegate_edge::{Edge, PolicyGate, Principals, serve};
 use tokio::net::TcpListener;
 
-use crate::config::Settings;
+use crate::config::{ChannelKind, QueueSettings, SMS, Settings};
 use crate::http::{Gateway, routes};
 use crate::live_policies::LivePolicies;
 use crate::sender::{Sender, supervise};
 use crate::stop::StopSignal;
 use crate::telemetry;
 
-/// The queue of `/api/send`.
-const QUEUE: &str = "sms";
+/// The channels that are there to push queues out.
+pub type Channels = BTreeMap<ChannelKind, Arc<dyn Channel>>;
 
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
 
@@ -32,23 +33,18 @@ pub struct LedgerFailed {
 pub async fn run(
     settings: Settings,
     listener: TcpListener,
-    ledger: Arc<impl Ledger + Slots>,
-    channel: Arc<dyn Channel>,
+    ledger: Arc<impl Ledger + Slots + Queues>,
+    channels: Channels,
     clock: Arc<dyn Clock>,
     policies: Arc<LivePolicies>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
-    let queue = QueueName::new(QUEUE)?;
+    let queue = QueueName::new(SMS)?;
+    let senders = senders(&settings, &ledger, &channels)?;
     let metrics = telemetry::metrics();
     let gate = PolicyGate::new(policies.engine.clone(), settings.gate.clone());
-    let gateway = Arc::new(Gateway::new(
-        ledger.clone(),
-        clock.clone(),
-        &settings,
-        queue.clone(),
-        policies,
-        metrics.clone(),
-    ));
+    let gateway =
+        Arc::new(Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics.clone()));
     let open = settings.principals.is_empty();
     let principals = if open {
         Principals::none()
@@ -58,15 +54,11 @@ pub async fn run(
     let edge = Edge::with_policies(settings.limits, principals, clock, open, Some(gate));
 
     let (signal, stop) = StopSignal::new();
-    let sender = Sender {
-        queue,
-        ledger: ledger.clone(),
-        channel,
-        settings: settings.sender,
-        drain_timeout: settings.limits.drain_timeout,
-    };
-    // Should this function be dropped, `signal` goes with it, and the sender takes that as its stop.
-    let sending = tokio::spawn(supervise(sender, stop, gateway.sender.clone()));
+    // Should this function be dropped, `signal` goes with it, and the senders take that as their stop.
+    let sending: Vec<_> = senders
+        .into_iter()
+        .map(|sender| tokio::spawn(supervise(sender, stop.clone(), gateway.sender.clone())))
+        .collect();
     let app = edge.wrap(routes(gateway.clone()));
     let draining = async {
         shutdown.await;
@@ -75,13 +67,36 @@ pub async fn run(
     };
     let serving = async {
         serve(listener, app, settings.limits, draining).await;
-        sending.await.context("the sender's supervisor died")
+        for sender in sending {
+            sender.await.context("a sender's supervisor died")?;
+        }
+        Ok(())
     };
     tokio::select! {
         ended = serving => ended,
         reason = ledger.failed() => Err(LedgerFailed { reason }.into()),
         never = upkeep(&metrics) => match never {},
     }
+}
+
+/// One sender for every queue that is pushed out.
+fn senders(
+    settings: &Settings,
+    ledger: &Arc<impl Ledger>,
+    channels: &Channels,
+) -> anyhow::Result<Vec<Sender>> {
+    let sender = |(name, kind, queue): (&QueueName, ChannelKind, &QueueSettings)| {
+        let channel = channels.get(&kind).cloned();
+        let channel = channel.with_context(|| {
+            format!("queue {name} has the channel {:?}, which is not set up", kind.as_str())
+        })?;
+        let mut own = settings.sender.clone();
+        own.lease_ms = queue.lease_ms;
+        own.retry.attempts_max = queue.attempts_max;
+        let drain_timeout = settings.limits.drain_timeout;
+        Ok(Sender { queue: name.clone(), ledger: ledger.clone(), channel, settings: own, drain_timeout })
+    };
+    settings.queues.pushed().map(sender).collect()
 }
 
 /// The recorder keeps every sample of a histogram until somebody looks; without scrapes, that is us.
@@ -108,11 +123,12 @@ mod tests {
         let settings = Loaded::from_sources(&Sources::default()).unwrap().settings;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ledger = Arc::new(FaultyLedger::new(Setup::default()));
-        let channel = Arc::new(LogChannel::to(std::io::sink()).unwrap());
+        let channel: Arc<dyn Channel> = Arc::new(LogChannel::to(std::io::sink()).unwrap());
+        let channels = Channels::from([(ChannelKind::Log, channel)]);
         let (clock, never) = (Setup::default().clock, std::future::pending());
         let policies =
             crate::wiring::policies(&settings, clock.clone(), Box::new(|| Ok(Vec::new()))).await.unwrap();
-        let running = tokio::spawn(run(settings, listener, ledger.clone(), channel, clock, policies, never));
+        let running = tokio::spawn(run(settings, listener, ledger.clone(), channels, clock, policies, never));
         ledger.set_health(Health::Failed("fsync: input/output error".to_owned()));
         let error = running.await.unwrap().unwrap_err();
         assert_eq!(error.downcast_ref::<LedgerFailed>().unwrap().reason, "fsync: input/output error");

@@ -10,13 +10,13 @@ use tidegate_adapters::buckets::memory::{self, MemoryBuckets};
 use tidegate_adapters::channels::log::LogChannel;
 use tidegate_adapters::embedded::{Embedded, Options};
 use tidegate_domain::limits::Policies;
-use tidegate_domain::{Clock, Ledger};
+use tidegate_domain::{Channel, Clock, Ledger};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::announcement::Announcement;
-use crate::config::{EmbeddedSettings, LedgerSettings, QueuesSettings, Settings};
+use crate::config::{ChannelKind, EmbeddedSettings, LedgerSettings, QueuesSettings, Settings};
 use crate::live_policies::{LivePolicies, ReadPolicies};
-use crate::server::{LedgerFailed, run};
+use crate::server::{Channels, LedgerFailed, run};
 use crate::signals;
 
 /// sysexits' EX_IOERR: the disk failed under the ledger.
@@ -45,7 +45,7 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
             () = stop.wait() => return Ok(ExitCode::SUCCESS),
         }
     };
-    let channel = Arc::new(LogChannel::stdout().context("cannot start the log channel")?);
+    let channels = channels(&settings)?;
     let policies = policies(&settings, clock.clone(), read_policies).await?;
     tokio::spawn(signals::reload_on(hangups, policies.clone()));
     Announcement {
@@ -56,7 +56,7 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     }
     .make();
     let served =
-        run(settings, listener, ledger.clone(), channel, clock, policies, async move { stop.wait().await })
+        run(settings, listener, ledger.clone(), channels, clock, policies, async move { stop.wait().await })
             .await;
     if let Some(failed) = served.as_ref().err().and_then(|error| error.downcast_ref::<LedgerFailed>()) {
         tracing::error!(reason = failed.reason, "the ledger failed for good; exiting, to recover from disk");
@@ -65,6 +65,24 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     }
     close(ledger).await;
     served.map(|()| ExitCode::SUCCESS)
+}
+
+/// The channels that the settings have queues for.
+fn channels(settings: &Settings) -> anyhow::Result<Channels> {
+    let mut channels = Channels::new();
+    for (queue, kind, _) in settings.queues.pushed() {
+        if channels.contains_key(&kind) {
+            continue;
+        }
+        let channel: Arc<dyn Channel> = match kind {
+            ChannelKind::Log => Arc::new(LogChannel::stdout().context("cannot start the log channel")?),
+            ChannelKind::Webhook | ChannelKind::Inbox => {
+                anyhow::bail!("queue {queue}: the channel {:?} is not there yet", kind.as_str())
+            }
+        };
+        channels.insert(kind, channel);
+    }
+    Ok(channels)
 }
 
 /// The policies of the settings in force, with their buckets in memory.

@@ -1,3 +1,5 @@
+mod optional;
+
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::json;
 use tidegate_domain::limits::Quota;
@@ -13,13 +13,13 @@ use tidegate_domain::{
 };
 use tidegate_edge::{ApiError, Principal, read_json};
 
-use super::Gateway;
+use super::admission::{key_conflict, queue_full};
 use super::answer::{self, iso, put_durability, put_rate_limit, weaker_durability};
 use super::failure::{check_writable, from_ledger, full, overloaded};
 use super::fields::{Fields, MESSAGE, ON_LIMIT, PRIORITY, USER_ID};
+use super::idempotency::{REPLAY, note_duplicate};
 use super::quota::unknown_user;
-
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
+use super::{Gateway, idempotency};
 
 /// What `POST /api/send` asks for.
 #[derive(Debug)]
@@ -73,7 +73,8 @@ async fn admit(
     let Ok(_permit) = gateway.intake.try_acquire() else {
         return Ok(("overloaded", overloaded().into_response()));
     };
-    let key = idempotency_key(request.headers(), &principal.name)?;
+    let key =
+        idempotency::header_key(request.headers())?.map(|key| IdempotencyKey::new(&principal.name, key));
     let order = Order::read(Fields::new(read_json(request, &gateway.limits).await?))?;
     let admission = order.admission(gateway, key);
     let mut admitted = gateway.ledger.admit(vec![admission]).await.map_err(from_ledger)?;
@@ -81,26 +82,6 @@ async fn admit(
         Some(admitted) => order.answer(gateway, admitted).await,
         None => Err(ApiError::internal("the ledger gave no answer for an admission")),
     }
-}
-
-/// At most one key, 1 to 255 visible characters.
-fn idempotency_key(headers: &HeaderMap, caller: &str) -> Result<Option<IdempotencyKey>, ApiError> {
-    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(wrong_key("the header Idempotency-Key is given more than once"));
-    }
-    match value.to_str().ok().filter(|key| {
-        (1..=IdempotencyKey::TEXT_BYTES_MAX).contains(&key.len())
-            && key.bytes().all(|byte| byte.is_ascii_graphic())
-    }) {
-        Some(key) => Ok(Some(IdempotencyKey::new(caller, key))),
-        None => Err(wrong_key("the header Idempotency-Key must be 1 to 255 visible ASCII characters")),
-    }
-}
-
-fn wrong_key(message: &'static str) -> ApiError {
-    ApiError::bad_request("invalid_idempotency_key", message)
 }
 
 impl Order {
@@ -154,24 +135,22 @@ impl Order {
             Admitted::Deferred { id, at, due, quota } => {
                 Ok(("deferred", self.accepted(gateway, id, at, Some(due), Some(quota))?))
             }
-            Admitted::Duplicate { id, .. } => {
+            Admitted::Duplicate { id, at } => {
+                note_duplicate(id, at);
                 // The charge was the first request's; what is left now is a courtesy, not worth failing for.
                 let quota = gateway.ledger.quota(self.user.clone()).await.ok().flatten();
                 let (now, due) = (gateway.clock.now(), self.still_deferred(gateway, id).await);
                 let mut response = self.accepted(gateway, id, now, due, quota)?;
-                response.headers_mut().insert("idempotent-replay", HeaderValue::from_static("true"));
+                response.headers_mut().insert(REPLAY, HeaderValue::from_static("true"));
                 Ok(("duplicate", response))
             }
-            Admitted::KeyConflict { id } => {
-                let message = "this Idempotency-Key was used for another request";
-                let error = ApiError::new(StatusCode::CONFLICT, "idempotency_conflict", message);
-                Ok(("key_conflict", error.with("id", json!(id.to_string())).into_response()))
-            }
+            Admitted::KeyConflict { id } => Ok(("key_conflict", key_conflict(id).into_response())),
             Admitted::UnknownUser => Ok(("unknown_user", unknown_user(&self.user).into_response())),
             Admitted::OverQuota { retry_after_ms, at, quota } => {
                 Ok(("over_quota", self.over_quota(retry_after_ms, at, &quota)))
             }
-            Admitted::Full | Admitted::QueueFull => Ok(("full", full().into_response())),
+            Admitted::QueueFull => Ok(("queue_full", queue_full(&gateway.queue).into_response())),
+            Admitted::Full => Ok(("full", full().into_response())),
         }
     }
 

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::Sender;
@@ -8,13 +8,20 @@ use crate::stop::Stop;
 
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// Whether the sender runs, for readiness.
-#[derive(Debug, Default)]
-pub struct SenderStatus(AtomicBool);
+/// Whether all senders run, for readiness.
+#[derive(Debug)]
+pub struct SenderStatus {
+    expected: usize,
+    running: AtomicUsize,
+}
 
 impl SenderStatus {
+    pub fn new(expected: usize) -> Self {
+        Self { expected, running: AtomicUsize::new(0) }
+    }
+
     pub fn is_running(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.running.load(Ordering::Relaxed) >= self.expected
     }
 }
 
@@ -22,9 +29,9 @@ impl SenderStatus {
 /// log too, and it is started again. What it held comes back when its leases end.
 pub async fn supervise(sender: Sender, mut stop: Stop, status: Arc<SenderStatus>) {
     while !stop.is_set() {
-        status.0.store(true, Ordering::Relaxed);
+        status.running.fetch_add(1, Ordering::Relaxed);
         let ended = tokio::spawn(Rounds::new(sender.clone(), stop.clone()).run()).await;
-        status.0.store(false, Ordering::Relaxed);
+        status.running.fetch_sub(1, Ordering::Relaxed);
         if ended.is_ok() && stop.is_set() {
             return;
         }

@@ -68,7 +68,7 @@ impl Bench {
             drain_timeout,
         };
         let (signal, stop) = StopSignal::new();
-        let status = Arc::<SenderStatus>::default();
+        let status = Arc::new(SenderStatus::new(1));
         let supervisor = tokio::spawn(supervise(sender, stop, status.clone()));
         Self { clock, ledger, channel, signal, status, supervisor }
     }

@@ -12,6 +12,8 @@ mod lifecycle;
 mod policies;
 mod policies_admin;
 mod principals;
+mod queue;
+mod queue_reserve;
 mod slot_config;
 mod slots;
 mod stopping;

@@ -1,0 +1,75 @@
+use http::{HeaderValue, StatusCode};
+use serde_json::json;
+use tidegate_domain::{Admission, Admitted, MessageId, QueueName, Timestamp};
+use tidegate_edge::ApiError;
+
+use super::Gateway;
+use super::failure::{from_ledger, full};
+use super::idempotency::{REPLAY, note_duplicate};
+
+/// How long a queue that is full should be left alone; nobody knows how fast it empties.
+const QUEUE_FULL_RETRY_MS: u64 = 1_000;
+
+/// A message that is in the ledger now.
+#[derive(Debug, Clone, Copy)]
+pub struct Accepted {
+    pub id: MessageId,
+    pub at: Timestamp,
+    /// It was there before, under the same idempotency key.
+    pub replay: bool,
+}
+
+/// Admits messages that nobody's quota is charged for, in one commit. The outer error concerns all of them.
+pub async fn admit(
+    gateway: &Gateway,
+    batch: Vec<Admission>,
+) -> Result<Vec<Result<Accepted, ApiError>>, ApiError> {
+    let queues: Vec<QueueName> = batch.iter().map(|admission| admission.queue.clone()).collect();
+    let admitted = gateway.ledger.admit(batch).await.map_err(from_ledger)?;
+    if admitted.len() != queues.len() {
+        return Err(ApiError::internal("the ledger did not answer every admission"));
+    }
+    Ok(queues.iter().zip(admitted).map(|(queue, admitted)| accepted(queue, admitted)).collect())
+}
+
+/// For the one message of a request.
+pub async fn admit_one(gateway: &Gateway, admission: Admission) -> Result<Accepted, ApiError> {
+    let mut results = admit(gateway, vec![admission]).await?;
+    results.pop().unwrap_or_else(|| Err(ApiError::internal("the ledger gave no answer for an admission")))
+}
+
+fn accepted(queue: &QueueName, admitted: Admitted) -> Result<Accepted, ApiError> {
+    match admitted {
+        Admitted::Admitted { id, at, .. } | Admitted::Deferred { id, at, .. } => {
+            Ok(Accepted { id, at, replay: false })
+        }
+        Admitted::Duplicate { id, at } => {
+            note_duplicate(id, at);
+            Ok(Accepted { id, at, replay: true })
+        }
+        Admitted::KeyConflict { id } => Err(key_conflict(id)),
+        Admitted::QueueFull => Err(queue_full(queue)),
+        Admitted::Full => Err(full()),
+        Admitted::UnknownUser | Admitted::OverQuota { .. } => {
+            Err(ApiError::internal("a quota that nobody asked for"))
+        }
+    }
+}
+
+pub fn key_conflict(id: MessageId) -> ApiError {
+    let message = "this Idempotency-Key was used for another request";
+    let error = ApiError::new(StatusCode::CONFLICT, "idempotency_conflict", message);
+    error.with("id", json!(id.to_string()))
+}
+
+pub fn queue_full(queue: &QueueName) -> ApiError {
+    metrics::counter!("tidegate_queue_full_total", "queue" => queue.to_string()).increment(1);
+    let message = format!("queue {queue} holds as many messages as it may; nothing was stored");
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after_ms(QUEUE_FULL_RETRY_MS)
+}
+
+pub fn put_replay(headers: &mut http::HeaderMap, accepted: &Accepted) {
+    if accepted.replay {
+        headers.insert(REPLAY, HeaderValue::from_static("true"));
+    }
+}
