@@ -1,3 +1,4 @@
 //! How messages leave.
 
 pub mod log;
+pub mod webhook;
