@@ -1,8 +1,10 @@
 //! Speed and memory, printed as ratios against something measured in the same run.
 
+mod cycle;
 mod ledger;
 mod memory;
 pub mod noop;
+mod queues;
 mod send;
 mod server;
 mod slots;
@@ -35,6 +37,8 @@ enum Part {
     Send,
     /// Slots for a burst of events over 50 connections, against the same server without its ledger
     Limits,
+    /// What a backlog costs those who are served
+    Queues,
 }
 
 /// How long and how often things are measured.
@@ -62,7 +66,7 @@ impl Scale {
 /// True when no figure is short.
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
-    let all = [Part::Ledger, Part::Waiting, Part::Send, Part::Limits];
+    let all = [Part::Ledger, Part::Waiting, Part::Send, Part::Limits, Part::Queues];
     let parts = if args.parts.is_empty() { &all[..] } else { &args.parts };
     let dir = match &args.dir {
         Some(dir) => tempfile::tempdir_in(dir)?,
@@ -75,6 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Ledger => ledger::cycle(dir.path(), scale)?,
             Part::Waiting => ledger::waiting(dir.path(), scale)?,
             Part::Send => send::send(dir.path(), scale)?,
+            Part::Queues => queues::backlog(dir.path(), scale)?,
             Part::Limits => slots::slots(dir.path(), scale)?,
         });
     }

@@ -1,12 +1,14 @@
 //! The same gateway in front of a ledger that answers at once and keeps nothing: what HTTP alone costs.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tidegate::config::{Loaded, Sources};
+use tidegate::config::{ChannelKind, Loaded, Sources};
+use tidegate::server::Channels;
 use tidegate_adapters::SystemClock;
 use tidegate_adapters::channels::log::LogChannel;
 use tidegate_domain::limits::Quota;
@@ -17,21 +19,32 @@ use tidegate_domain::{
     SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 
+mod queues;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[arg(long)]
     listen: SocketAddr,
+    #[arg(long)]
+    config: Option<PathBuf>,
 }
 
 pub async fn serve(args: &Args) -> anyhow::Result<()> {
-    let sources =
-        Sources { flags: vec![("--listen", "server.listen", args.listen.to_string())], ..Sources::default() };
+    let file = args
+        .config
+        .as_ref()
+        .map(|path| Ok::<_, std::io::Error>((path.clone(), std::fs::read_to_string(path)?)));
+    let flags = vec![("--listen", "server.listen", args.listen.to_string())];
+    let sources = Sources { file: file.transpose()?, flags, ..Sources::default() };
     let settings = Loaded::from_sources(&sources).map_err(|problems| anyhow::anyhow!("{problems}"))?.settings;
     let listener = tokio::net::TcpListener::bind(args.listen).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let ledger = Arc::new(NoLedger { clock: clock.clone(), next: AtomicU64::new(1) });
-    let channel = Arc::new(LogChannel::stdout()?);
-    tidegate::server::run(settings, listener, ledger, channel, clock, std::future::pending()).await
+    let mut channels = Channels::new();
+    channels.insert(ChannelKind::Log, Arc::new(LogChannel::stdout()?));
+    let nothing_to_reload = Box::new(|| Ok(Vec::new()));
+    let policies = tidegate::wiring::policies(&settings, clock.clone(), nothing_to_reload).await?;
+    tidegate::server::run(settings, listener, ledger, channels, clock, policies, std::future::pending()).await
 }
 
 #[derive(Debug)]
