@@ -22,7 +22,7 @@ use tracing::Instrument;
 
 use crate::auth::{Access, Attempt, Authenticator};
 use crate::error::render::render;
-use crate::policies::{Answer, Question};
+use crate::policies::Question;
 use crate::request_id::{RequestIds, X_REQUEST_ID};
 use crate::tally::Tally;
 use crate::{ApiError, Limits, PolicyGate, Principal, Principals, head};
@@ -49,7 +49,8 @@ struct Inner {
 enum Step {
     Refused(ApiError),
     Routed(RouteFuture<Infallible>),
-    Limited(Question, Request, Route),
+    /// Boxed, so that requests that need not wait are not moved about in its size.
+    Limited(Box<(Question, Request, Route)>),
     Unverified(Attempt, Request, Route),
 }
 
@@ -140,21 +141,29 @@ impl Inner {
         match question {
             Err(error) => Step::Refused(error),
             Ok(None) => Step::Routed(route.call(request)),
-            Ok(Some(question)) => Step::Limited(question, request, route.clone()),
+            Ok(Some(question)) => Step::Limited(Box::new((question, request, route.clone()))),
         }
     }
 
-    async fn limited(&self, question: Question, request: Request, mut route: Route) -> Response {
-        let Some(gate) = &self.gate else { return catch_panic(route.call(request)).await };
-        match gate.decide(question).await {
-            Ok(answer) => self.sign(Some(&answer), catch_panic(route.call(request)).await),
-            Err(refusal) => refusal,
-        }
+    async fn limited(&self, waiting: Box<(Question, Request, Route)>) -> Response {
+        let Some(gate) = &self.gate else {
+            return ApiError::internal("a question without a gate").into_response();
+        };
+        let verdict = match gate.decide(&waiting.0).await {
+            Ok(verdict) => verdict,
+            Err(refusal) => return refusal,
+        };
+        let (question, request, mut route) = *waiting;
+        let routed = route.call(request);
+        let mut response = catch_panic(routed).await;
+        gate.sign(Some((&question, &verdict)), &mut response);
+        response
     }
 
-    fn sign(&self, answer: Option<&Answer>, mut response: Response) -> Response {
+    async fn unlimited(&self, routed: RouteFuture<Infallible>) -> Response {
+        let mut response = catch_panic(routed).await;
         if let Some(gate) = &self.gate {
-            gate.sign(answer, &mut response);
+            gate.sign(None, &mut response);
         }
         response
     }
@@ -173,8 +182,8 @@ async fn finish(step: Step, exchange: Exchange) -> Result<Response, Infallible> 
     };
     let response = match step {
         Step::Refused(error) => error.into_response(),
-        Step::Routed(routed) => edge.sign(None, catch_panic(routed).await),
-        Step::Limited(question, request, route) => edge.limited(question, request, route).await,
+        Step::Routed(routed) => edge.unlimited(routed).await,
+        Step::Limited(waiting) => edge.limited(waiting).await,
         Step::Unverified(..) => {
             ApiError::internal("a password was verified and still is not").into_response()
         }

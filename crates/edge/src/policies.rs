@@ -3,8 +3,8 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::HeaderMap;
-use tidegate_domain::limits::{Asked, Policies, Tightest, Verdict};
+use http::header::{HeaderMap, HeaderName};
+use tidegate_domain::limits::{Asked, InForce, Policies, Policy, Tightest, Verdict};
 
 use crate::{ApiError, Principal};
 
@@ -18,6 +18,8 @@ pub use headers::HeaderStyle;
 
 use keys::Caller;
 
+const DEBUG: HeaderName = HeaderName::from_static("debug");
+const CLIENT: HeaderName = HeaderName::from_static("client");
 const MS_NS: u64 = 1_000_000;
 
 /// Puts the policies in front of every route: after the sender is known, before the body is read.
@@ -38,13 +40,9 @@ pub struct GateOptions {
 
 /// The policies about a request, each with the key whose bucket it draws from.
 pub(crate) struct Question {
-    asked: Vec<Asked<Arc<str>>>,
-    debug: bool,
-}
-
-/// What the caller is to see of the decision.
-pub(crate) struct Answer {
-    verdict: Verdict,
+    in_force: Arc<[Arc<InForce>]>,
+    /// By place in `in_force`.
+    asked: Vec<(usize, Arc<str>)>,
     debug: bool,
 }
 
@@ -63,40 +61,47 @@ impl PolicyGate {
         let (method, path) = (request.method().as_str(), request.uri().path());
         let mut caller = Caller::new(request, principal, &self.options);
         let mut asked = Vec::new();
-        for policy in in_force.iter().filter(|known| known.policy.is_about(method, path)) {
-            asked.push(Asked { key: caller.key(&policy.policy)?, policy: policy.clone() });
+        for (place, known) in in_force.iter().enumerate() {
+            if known.policy.is_about(method, path) {
+                asked.push((place, caller.key(&known.policy)?));
+            }
         }
-        let debug = || wants_debug(request.headers());
-        Ok((!asked.is_empty()).then(|| Question { debug: debug(), asked }))
+        let debug = !asked.is_empty() && wants_debug(request.headers());
+        Ok((!asked.is_empty()).then(|| Question { in_force, asked, debug }))
     }
 
     /// Whether the request may pass, or the answer it gets instead.
-    pub(crate) async fn decide(&self, question: Question) -> Result<Answer, Response> {
-        let verdict = self.policies.decide(&question.asked).await;
-        let answer = Answer { verdict, debug: question.debug };
-        match &answer.verdict.tightest {
-            Some(tightest) if !answer.verdict.passed => Err(self.refusal(&answer, tightest)),
-            _ => Ok(answer),
+    pub(crate) async fn decide(&self, question: &Question) -> Result<Verdict, Response> {
+        let asked: Vec<_> = question
+            .asked
+            .iter()
+            .map(|(place, key)| Asked { policy: &question.in_force[*place], key })
+            .collect();
+        let verdict = self.policies.decide(&asked).await;
+        match &verdict.tightest {
+            Some(tightest) if !verdict.passed => Err(self.refusal(question, &verdict, tightest)),
+            _ => Ok(verdict),
         }
     }
 
     /// Says in a response how its policies stand. A handler that has spoken of a limit of its own, such as a
     /// user's quota, is closer to the caller: its words stay, in the configured form.
-    pub(crate) fn sign(&self, answer: Option<&Answer>, response: &mut Response) {
+    pub(crate) fn sign(&self, decided: Option<(&Question, &Verdict)>, response: &mut Response) {
         let headers = response.headers_mut();
         let own = headers::restyle(headers, self.options.headers);
-        let Some(answer) = answer else { return };
-        if let Some(tightest) = answer.verdict.tightest.as_ref().filter(|_| !own) {
-            headers::put(headers, self.options.headers, tightest);
+        let Some((question, verdict)) = decided else { return };
+        let tightest = verdict.tightest.map(|tightest| (question.policy(&tightest), tightest));
+        if let Some((policy, tightest)) = tightest.filter(|_| !own) {
+            headers::put(headers, self.options.headers, policy, &tightest);
         }
-        headers::put_degraded(headers, answer.verdict.degraded);
-        if answer.debug {
-            headers::put_debug(headers, &answer.verdict);
+        headers::put_degraded(headers, verdict.degraded);
+        if question.debug {
+            headers::put_debug(headers, verdict.degraded, tightest);
         }
     }
 
-    fn refusal(&self, answer: &Answer, tightest: &Tightest) -> Response {
-        let (policy, degraded) = (&tightest.policy.policy, answer.verdict.degraded);
+    fn refusal(&self, question: &Question, verdict: &Verdict, tightest: &Tightest) -> Response {
+        let (policy, degraded) = (question.policy(tightest), verdict.degraded);
         let message = if degraded {
             format!("the policy {} could not be checked, and closes when it can't", policy.name)
         } else {
@@ -114,16 +119,24 @@ impl PolicyGate {
             error = error.with("degraded", true.into());
         }
         let mut response = error.into_response();
-        self.sign(Some(answer), &mut response);
+        self.sign(Some((question, verdict)), &mut response);
         response
+    }
+}
+
+impl Question {
+    fn policy(&self, tightest: &Tightest) -> &Policy {
+        &self.in_force[self.asked[tightest.place].0].policy
     }
 }
 
 /// Inner workings are shown only to who asks for them and says who asks.
 fn wants_debug(headers: &HeaderMap) -> bool {
-    let is = |name, fits: fn(&[u8]) -> bool| headers.get(name).is_some_and(|value| fits(value.as_bytes()));
-    is("debug", |value| value.eq_ignore_ascii_case(b"true"))
-        && is("client", |value| !value.trim_ascii().is_empty())
+    let is = |name: &HeaderName, fits: fn(&[u8]) -> bool| {
+        headers.get(name).is_some_and(|value| fits(value.as_bytes()))
+    };
+    is(&DEBUG, |value| value.eq_ignore_ascii_case(b"true"))
+        && is(&CLIENT, |value| !value.trim_ascii().is_empty())
 }
 
 #[cfg(test)]

@@ -4,13 +4,15 @@ mod cycle;
 mod ledger;
 mod memory;
 pub mod noop;
+pub mod policies;
+mod policies_http;
 mod queues;
 mod send;
 mod server;
 mod slots;
 mod yardsticks;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::figure::{self, Figure};
 
@@ -35,7 +37,7 @@ enum Part {
     Waiting,
     /// Durable POST /api/send over 64 connections, against the same server without its ledger
     Send,
-    /// Slots for a burst of events over 50 connections, against the same server without its ledger
+    /// Policies in process, over HTTP and in memory; slots for a burst of events over 50 connections
     Limits,
     /// What a backlog costs those who are served
     Queues,
@@ -49,6 +51,7 @@ struct Scale {
     waiting: usize,
     send_seconds: f64,
     slot_events: usize,
+    policy_requests: usize,
 }
 
 impl Scale {
@@ -58,9 +61,16 @@ impl Scale {
         waiting: 1_000_000,
         send_seconds: 3.0,
         slot_events: 500_000,
+        policy_requests: 500_000,
     };
-    const QUICK: Self =
-        Self { rounds: 3, batches_per_round: 10, waiting: 20_000, send_seconds: 0.3, slot_events: 5_000 };
+    const QUICK: Self = Self {
+        rounds: 3,
+        batches_per_round: 10,
+        waiting: 20_000,
+        send_seconds: 0.3,
+        slot_events: 5_000,
+        policy_requests: 20_000,
+    };
 }
 
 /// True when no figure is short.
@@ -79,8 +89,8 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Ledger => ledger::cycle(dir.path(), scale)?,
             Part::Waiting => ledger::waiting(dir.path(), scale)?,
             Part::Send => send::send(dir.path(), scale)?,
+            Part::Limits => limits(dir.path(), scale)?,
             Part::Queues => queues::backlog(dir.path(), scale)?,
-            Part::Limits => slots::slots(dir.path(), scale)?,
         });
     }
     println!();
@@ -89,6 +99,14 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
         println!("A smoke run: its figures are not measurements, and none counts as short.");
     }
     Ok(none_short || args.quick)
+}
+
+fn limits(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = policies::memory(scale)?;
+    figures.extend(policies::in_process(scale)?);
+    figures.extend(policies_http::over_http(dir, scale)?);
+    figures.extend(slots::slots(dir, scale)?);
+    Ok(figures)
 }
 
 /// The middle of what was measured: one slow round on a shared machine says nothing.

@@ -16,6 +16,9 @@ enum Trial {
     Bench(bench::Args),
     /// Kills the gateway and cuts its power under load, and looks for lost messages
     Torture(torture::Args),
+    /// What a bucket costs in memory, for the bench
+    #[command(hide = true)]
+    BucketMemory(bench::policies::MemoryArgs),
     /// The gateway without a ledger, for the bench
     #[command(hide = true)]
     NoopServer(bench::noop::Args),
@@ -26,6 +29,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let passed = match Trial::parse() {
         Trial::Bench(args) => bench::run(&args)?,
         Trial::Torture(args) => runtime()?.block_on(torture::run(args))?,
+        Trial::BucketMemory(args) => bench::policies::print_memory(&args).map(|()| true)?,
         Trial::NoopServer(args) => runtime()?.block_on(bench::noop::serve(&args)).map(|()| true)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use smallvec::SmallVec;
 use tidegate_domain::Clock;
 use tidegate_domain::limits::{
-    BucketCounts, BucketRule, Buckets, BucketsError, PolicyRule, Standing, Take, Taken,
+    BucketCounts, BucketRule, Buckets, BucketsError, PolicyId, PolicyRule, Standing, Take, Taken,
 };
 
 use self::shard::{Found, Rules, Shard};
@@ -82,12 +82,12 @@ impl MemoryBuckets {
 
     fn take_now(&self, takes: &[Take<'_>]) -> Taken {
         let now_ns = self.clock.monotonic_ns();
-        let hashes: SmallVec<[u64; USUAL]> = takes.iter().map(|take| self.hash(take)).collect();
+        let hashes = self.hashes(takes);
         let mut guards = self.lock_all(&hashes);
         let mut passed = true;
         let mut places: SmallVec<[Place; USUAL]> = SmallVec::with_capacity(takes.len());
-        for (take, hash) in takes.iter().zip(hashes) {
-            let shard = self.shard_of(hash);
+        for (take, key_hash) in takes.iter().zip(hashes) {
+            let (shard, hash) = (self.shard_of(key_hash), bucket_hash(key_hash, take.policy));
             let kept = guard(&mut guards, shard);
             let (found, rule) = (kept.find(hash, take.policy, now_ns), kept.rule(take.policy));
             let after = rule.and_then(|rule| rule.take(found.state, now_ns));
@@ -121,15 +121,24 @@ impl MemoryBuckets {
     }
 
     fn with<T>(&self, bucket: &Take<'_>, act: impl FnOnce(&mut Shard, u64, u64) -> T) -> T {
-        let hash = self.hash(bucket);
-        let mut shard = lock(&self.shards[self.shard_of(hash)]);
-        act(&mut shard, hash, self.clock.monotonic_ns())
+        let key_hash = self.hash(bucket.key);
+        let mut shard = lock(&self.shards[self.shard_of(key_hash)]);
+        act(&mut shard, bucket_hash(key_hash, bucket.policy), self.clock.monotonic_ns())
     }
 
-    fn hash(&self, take: &Take<'_>) -> u64 {
+    /// Of the keys alone: policies by the same key, as most are, then share a shard and a lock.
+    fn hashes(&self, takes: &[Take<'_>]) -> SmallVec<[u64; USUAL]> {
+        let mut hashes: SmallVec<[u64; USUAL]> = SmallVec::with_capacity(takes.len());
+        for (place, take) in takes.iter().enumerate() {
+            let before = place.checked_sub(1).filter(|before| takes[*before].key == take.key);
+            hashes.push(before.map_or_else(|| self.hash(take.key), |before| hashes[before]));
+        }
+        hashes
+    }
+
+    fn hash(&self, key: &str) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        hasher.write_u32(take.policy.0);
-        hasher.write(take.key.as_bytes());
+        hasher.write(key.as_bytes());
         hasher.finish()
     }
 
@@ -190,6 +199,12 @@ impl Buckets for MemoryBuckets {
         }
         counts
     }
+}
+
+/// Spreads the buckets of one key over the slots of its shard. The policy is compared beside it, so this need not
+/// keep policies apart.
+fn bucket_hash(key_hash: u64, policy: PolicyId) -> u64 {
+    key_hash.wrapping_add(u64::from(policy.0).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// A panic with a lock held leaves a shard whose buckets are each valid: there is nothing half-written.

@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -28,13 +29,13 @@ pub struct InForce {
 }
 
 /// A policy that is about the request, and the key whose bucket it draws from.
-#[derive(Debug, Clone)]
-pub struct Asked<K> {
-    pub policy: Arc<InForce>,
-    pub key: K,
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    pub policy: &'a InForce,
+    pub key: &'a str,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Verdict {
     pub passed: bool,
     /// The store could not be asked; the fail strategies decided.
@@ -43,9 +44,11 @@ pub struct Verdict {
     pub tightest: Option<Tightest>,
 }
 
-#[derive(Debug, Clone)]
+/// Names its policy by its place among those that were asked: a handle would have all threads count it up and
+/// down with every request.
+#[derive(Debug, Clone, Copy)]
 pub struct Tightest {
-    pub policy: Arc<InForce>,
+    pub place: usize,
     /// None when the store could not be asked.
     pub standing: Option<Standing>,
     /// Zero when the request passed.
@@ -85,10 +88,9 @@ impl Policies {
     }
 
     /// All that asked are taken from, or none is.
-    pub async fn decide<K: AsRef<str> + Sync>(&self, asked: &[Asked<K>]) -> Verdict {
-        let take = |asked: &'_ Asked<K>| asked.policy.id;
+    pub async fn decide(&self, asked: &[Asked<'_>]) -> Verdict {
         let takes: Vec<_> =
-            asked.iter().map(|asked| Take { policy: take(asked), key: asked.key.as_ref() }).collect();
+            asked.iter().map(|asked| Take { policy: asked.policy.id, key: asked.key }).collect();
         match self.buckets.take(&takes).await {
             Ok(taken) => verdict(asked, &taken),
             Err(BucketsError::Unavailable(_)) => without_store(asked),
@@ -103,52 +105,44 @@ impl Policies {
     }
 }
 
-fn verdict<K: AsRef<str>>(asked: &[Asked<K>], taken: &Taken) -> Verdict {
-    let mut tightest: Option<(&Asked<K>, &Standing)> = None;
-    for (asked, standing) in asked.iter().zip(&taken.standings) {
+fn verdict(asked: &[Asked<'_>], taken: &Taken) -> Verdict {
+    let mut tightest: Option<(usize, &Asked<'_>, &Standing)> = None;
+    for (place, (asked, standing)) in asked.iter().zip(&taken.standings).enumerate() {
         let (rule, tally) = (&asked.policy.policy.rule, &asked.policy.tally);
         if standing.lacked {
-            tally.denied(asked.key.as_ref(), rule.shadow());
+            tally.denied(asked.key, rule.shadow());
         } else if taken.passed {
             tally.allowed();
         }
         // A shadow is not to be seen from outside; and only who lacked tokens said no.
         let speaks = !rule.shadow() && standing.lacked != taken.passed;
-        if speaks && tightest.is_none_or(|other| is_tighter((asked, standing), other)) {
-            tightest = Some((asked, standing));
+        if speaks && tightest.is_none_or(|(_, policy, other)| rank(asked, standing) > rank(policy, other)) {
+            tightest = Some((place, asked, standing));
         }
     }
-    let tightest = tightest.map(|(asked, standing)| Tightest {
-        policy: asked.policy.clone(),
+    let tightest = tightest.map(|(place, _, standing)| Tightest {
+        place,
         standing: Some(*standing),
         retry_after_ns: if taken.passed { 0 } else { standing.retry_after_ns },
     });
     Verdict { passed: taken.passed, degraded: false, tightest }
 }
 
-/// Who makes the caller wait longer, or leaves fewer requests.
-fn is_tighter<K>(one: (&Asked<K>, &Standing), other: (&Asked<K>, &Standing)) -> bool {
-    let left =
-        |(asked, standing): (&Asked<K>, &Standing)| standing.remaining / asked.policy.policy.rule.cost();
-    let rank = |pair: (&Asked<K>, &Standing)| {
-        (pair.1.retry_after_ns, std::cmp::Reverse(left(pair)), pair.1.full_in_ns)
-    };
-    rank(one) > rank(other)
+/// Higher for who makes the caller wait longer, or leaves fewer requests.
+fn rank(asked: &Asked<'_>, standing: &Standing) -> (u64, Reverse<u32>, u64) {
+    let requests_left = standing.remaining / asked.policy.policy.rule.cost();
+    (standing.retry_after_ns, Reverse(requests_left), standing.full_in_ns)
 }
 
-fn without_store<K>(asked: &[Asked<K>]) -> Verdict {
+fn without_store(asked: &[Asked<'_>]) -> Verdict {
     for asked in asked {
         asked.policy.tally.degraded();
     }
-    let closes = |asked: &&Asked<K>| {
+    let closes = |asked: &Asked<'_>| {
         asked.policy.policy.fail == FailStrategy::Closed && !asked.policy.policy.rule.shadow()
     };
-    let closed = asked.iter().find(closes);
-    let tightest = closed.map(|asked| Tightest {
-        policy: asked.policy.clone(),
-        standing: None,
-        retry_after_ns: STORE_RETRY_NS,
-    });
+    let closed = asked.iter().position(closes);
+    let tightest = closed.map(|place| Tightest { place, standing: None, retry_after_ns: STORE_RETRY_NS });
     Verdict { passed: closed.is_none(), degraded: true, tightest }
 }
 

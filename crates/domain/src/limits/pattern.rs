@@ -9,6 +9,18 @@ use std::fmt;
 pub struct PathPattern {
     text: Box<str>,
     segments: Box<[Segment]>,
+    plain: Plain,
+}
+
+/// Patterns without surprises, which most are, need no more than a comparison. They are written with single
+/// slashes; paths that are not are matched segment by segment like the rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Plain {
+    /// `/api/send`
+    Exact,
+    /// `/api/**`: what stands before the last slash.
+    Under(Box<str>),
+    Not,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +71,7 @@ impl PathPattern {
         let mut segments: Vec<_> = parts(text).map(Segment::new).collect();
         // Two in a row say no more than one.
         segments.dedup_by(|one, other| (&*one, &*other) == (&Segment::AnyDepth, &Segment::AnyDepth));
-        Ok(Self { text: text.into(), segments: segments.into() })
+        Ok(Self { text: text.into(), plain: Plain::of(text), segments: segments.into() })
     }
 
     pub fn as_str(&self) -> &str {
@@ -68,6 +80,17 @@ impl PathPattern {
 
     /// `path` as it stands in the request, without its query.
     pub fn matches(&self, path: &str) -> bool {
+        let plainly = match &self.plain {
+            Plain::Exact => *self.text == *path,
+            Plain::Under(prefix) => {
+                path.strip_prefix(&**prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            Plain::Not => return self.matches_segments(path),
+        };
+        plainly || ((path.contains("//") || !path.starts_with('/')) && self.matches_segments(path))
+    }
+
+    fn matches_segments(&self, path: &str) -> bool {
         let (mut next, mut at) = (0, 0);
         let mut back: Option<(usize, usize)> = None;
         while let Some((segment, end)) = segment_at(path, at) {
@@ -99,6 +122,17 @@ impl PathPattern {
 impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl Plain {
+    fn of(text: &str) -> Self {
+        let is_plain = |text: &str| !text.contains(['*', '?']) && !text.contains("//");
+        match text.strip_suffix("/**") {
+            Some(prefix) if is_plain(prefix) => Self::Under(prefix.into()),
+            None if is_plain(text) => Self::Exact,
+            _ => Self::Not,
+        }
     }
 }
 

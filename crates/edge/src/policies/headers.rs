@@ -1,5 +1,5 @@
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use tidegate_domain::limits::{Tightest, Verdict};
+use tidegate_domain::limits::{Policy, Tightest};
 
 use super::draft11;
 
@@ -36,9 +36,9 @@ pub(super) fn restyle(headers: &mut HeaderMap, style: HeaderStyle) -> bool {
     true
 }
 
-pub(super) fn put(headers: &mut HeaderMap, style: HeaderStyle, tightest: &Tightest) {
+pub(super) fn put(headers: &mut HeaderMap, style: HeaderStyle, policy: &Policy, tightest: &Tightest) {
     let Some(standing) = tightest.standing else { return };
-    let (name, rule) = (&tightest.policy.policy.name, &tightest.policy.policy.rule);
+    let (name, rule) = (&policy.name, &policy.rule);
     let (limit, left) = (u64::from(rule.capacity()), u64::from(standing.remaining));
     let reset = seconds(standing.full_in_ns);
     match style {
@@ -61,11 +61,10 @@ pub(super) fn put_degraded(headers: &mut HeaderMap, degraded: bool) {
     }
 }
 
-pub(super) fn put_debug(headers: &mut HeaderMap, verdict: &Verdict) {
-    let degraded = if verdict.degraded { "true" } else { "false" };
+pub(super) fn put_debug(headers: &mut HeaderMap, degraded: bool, tightest: Option<(&Policy, Tightest)>) {
+    let degraded = if degraded { "true" } else { "false" };
     headers.insert("x-ratelimit-debug-degraded", HeaderValue::from_static(degraded));
-    let Some(tightest) = &verdict.tightest else { return };
-    let policy = &tightest.policy.policy;
+    let Some((policy, tightest)) = tightest else { return };
     if let Ok(name) = HeaderValue::from_str(policy.name.as_str()) {
         headers.insert("x-ratelimit-debug-policy", name);
     }

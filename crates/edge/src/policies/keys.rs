@@ -1,5 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::Request;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
@@ -12,7 +12,7 @@ use crate::auth::{api_key, sha256_hex};
 use crate::{ApiError, ClientAddr, Principal};
 
 /// The bucket of all who bring no key.
-const ANONYMOUS: &str = "anonymous";
+static ANONYMOUS: LazyLock<Arc<str>> = LazyLock::new(|| "anonymous".into());
 /// Longer keys are known by their hash.
 const KEY_BYTES_MAX: usize = 128;
 
@@ -43,7 +43,7 @@ impl<'a> Caller<'a> {
             Some(key) => Ok(key),
             // A shadow denies nobody.
             None if missing == MissingKey::Refuse && !policy.rule.shadow() => Err(refused(policy)),
-            None => Ok(ANONYMOUS.into()),
+            None => Ok(ANONYMOUS.clone()),
         }
     }
 

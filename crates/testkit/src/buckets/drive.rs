@@ -93,7 +93,11 @@ impl<B: Buckets> Pair<'_, B> {
             }
             Pressure::Evicting => ensure!(passes || !taken.passed, "passed, with tokens that nobody had"),
         }
-        self.model.settle(takes, taken.passed, now_ns);
+        // A shadow that lacks tokens because others were given up is not charged: what it would have paid as long as
+        // it was a shadow is nobody's loss.
+        let charged: Vec<_> =
+            taken.standings.iter().map(|standing| taken.passed && !standing.lacked).collect();
+        self.model.settle(takes, &charged, now_ns);
         if self.pressure == Pressure::None {
             for ((take, could), standing) in takes.iter().zip(could).zip(taken.standings) {
                 ensure!(standing.lacked != could, "{take:?} lacked: {}", standing.lacked);

@@ -64,13 +64,13 @@ impl ModelBuckets {
         takes.iter().zip(could).all(|(take, could)| could || shadow(take))
     }
 
-    /// What a request does to its buckets, given that it passed or not.
-    pub fn settle(&mut self, takes: &[(usize, u8)], passed: bool, now_ns: u64) {
-        for take in takes {
+    /// What a request does to its buckets, given which of them were charged.
+    pub fn settle(&mut self, takes: &[(usize, u8)], charged: &[bool], now_ns: u64) {
+        for (take, charged) in takes.iter().zip(charged) {
             let Some(rule) = self.rules[take.0] else { continue };
             let bucket = self.bucket(*take, now_ns);
             bucket.touched_s = now_ns / SECOND_NS;
-            if passed {
+            if *charged {
                 bucket.level = bucket.level.checked_sub(rule.price()).unwrap_or(bucket.level);
             }
         }

@@ -24,6 +24,10 @@ impl Server {
         Self::start(&std::env::current_exe()?, &["noop-server"])
     }
 
+    pub fn noop_with(config: &Path) -> anyhow::Result<Self> {
+        Self::start(&std::env::current_exe()?, &["noop-server", "--config", &config.to_string_lossy()])
+    }
+
     fn start(binary: &Path, args: &[&str]) -> anyhow::Result<Self> {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let mut command = Command::new(binary);

@@ -73,6 +73,19 @@ fn it_agrees_with_spring() {
 }
 
 #[test]
+fn plain_patterns_match_as_the_others_do() {
+    let paths =
+        ["/", "/api", "/api/", "//api", "/api//send", "/api/send", "/api/send/", "/apis", "/x/api", "", "*"];
+    for text in ["/", "/**", "/api", "/api/", "/api/**", "/api/send", "/api/send/**"] {
+        let pattern = PathPattern::new(text).unwrap();
+        assert_ne!(pattern.plain, Plain::Not);
+        for path in paths {
+            assert_eq!(pattern.matches(path), pattern.matches_segments(path), "{text} {path}");
+        }
+    }
+}
+
+#[test]
 fn characters_are_not_bytes() {
     assert!(matches("/gr??e", "/größe") && matches("/*ße", "/größe") && !matches("/gr?e", "/größe"));
 }
