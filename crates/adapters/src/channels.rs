@@ -1,4 +1,5 @@
 //! How messages leave.
 
+pub mod inbox;
 pub mod log;
 pub mod webhook;
