@@ -2,6 +2,7 @@
 
 mod admission;
 mod answer;
+mod dead_letters;
 mod envelope;
 mod failure;
 mod fields;
@@ -120,10 +121,11 @@ pub fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/api/v1/slots/batch", post(slots::assign_many))
         .route("/api/v1/slots/forecast", get(slots::forecast))
         .route("/api/v1/slots/{eventId}", get(slots::show).delete(slots::release))
-        .route("/api/v1/messages/{id}", get(messages::show))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(metrics::render))
+        .merge(dead_letters::routes())
+        .merge(messages::routes())
         .merge(queue::routes())
         .with_state(gateway)
 }

@@ -1,166 +1,80 @@
+//! `/api/v1/messages`: messages to be pushed out, and what became of them.
+
+mod ack;
+mod list;
+mod post;
+mod record;
+
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::{Path, State};
-use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
 use http::StatusCode;
-use serde::Serialize;
-use tidegate_domain::{AttemptRecord, AttemptResult, MessageId, MessageRecord, Status};
+use tidegate_domain::{Cancelled, MessageId};
 use tidegate_edge::{ApiError, FieldError, Principal};
 
 use super::Gateway;
-use super::answer::{iso, json};
-use super::failure::from_ledger;
+use super::answer::json;
+use super::failure::{check_writable, from_ledger};
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct MessageAnswer<'a> {
-    id: String,
-    queue: &'a str,
-    recipient: Option<&'a str>,
-    user_id: Option<&'a str>,
-    priority: &'static str,
-    status: &'static str,
-    #[serde(flatten)]
-    body: Body<'a>,
-    admitted_at: String,
-    due_at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delivered_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    settled_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    attempts: Vec<AttemptAnswer<'a>>,
-}
+pub use self::ack::{IDS, read_ids};
+pub use self::list::{cursor, page_size, read_filter};
+pub use self::record::answer;
 
-/// Text as text; anything else in a form that JSON can carry unharmed.
-#[derive(Debug, Serialize)]
-#[serde(rename_all_fields = "camelCase", untagged)]
-enum Body<'a> {
-    Text { message: &'a str },
-    Bytes { body_base64: String },
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AttemptAnswer<'a> {
-    number: u32,
-    at: String,
-    latency_ms: u64,
-    result: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+pub fn routes() -> Router<Arc<Gateway>> {
+    Router::new()
+        .route("/api/v1/messages", get(list::list).post(post::send))
+        .route("/api/v1/messages/batch", post(post::send_many))
+        .route("/api/v1/messages/{id}", get(show).delete(cancel))
+        .route("/api/v1/ack", post(ack::ack))
 }
 
 /// `GET /api/v1/messages/{id}`: everything the ledger knows about a message.
-pub async fn show(
+async fn show(
     State(gateway): State<Arc<Gateway>>,
     _principal: Principal,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let id: MessageId = id.parse().map_err(|wrong: tidegate_domain::InvalidName| {
-        ApiError::invalid_fields(vec![FieldError::new("id", wrong.0)])
-    })?;
+    let id = message_id(&id)?;
     match gateway.ledger.message(id).await.map_err(from_ledger)? {
         Some(record) => json(StatusCode::OK, &answer(&record)),
-        None => Err(ApiError::not_found("unknown_message", format!("there is no message {id}"))),
+        None => Err(unknown(id)),
     }
 }
 
-fn answer(record: &MessageRecord) -> MessageAnswer<'_> {
-    let settled_at = record.settled_at.map(iso);
-    let (delivered_at, settled_at) = match record.status {
-        Status::Delivered => (settled_at, None),
-        _ => (None, settled_at),
-    };
-    let body = match std::str::from_utf8(&record.body) {
-        Ok(message) => Body::Text { message },
-        Err(_) => Body::Bytes { body_base64: STANDARD.encode(&record.body) },
-    };
-    MessageAnswer {
-        id: record.id.to_string(),
-        queue: record.queue.as_str(),
-        recipient: record.recipient.as_ref().map(|recipient| recipient.as_str()),
-        user_id: record.user.as_ref().map(|user| user.as_str()),
-        priority: record.lane.as_str(),
-        status: status(record.status),
-        body,
-        admitted_at: iso(record.admitted_at),
-        due_at: iso(record.due_at),
-        delivered_at,
-        settled_at,
-        reason: record.reason.as_deref(),
-        attempts: record.attempts.iter().map(attempt).collect(),
-    }
-}
-
-fn attempt(record: &AttemptRecord) -> AttemptAnswer<'_> {
-    let result = match record.result {
-        AttemptResult::Delivered => "delivered",
-        AttemptResult::Failed => "failed",
-        AttemptResult::Expired => "expired",
-        AttemptResult::Accepted => "accepted",
-        AttemptResult::Requeued => "requeued",
-    };
-    let reason = record.reason.as_deref();
-    AttemptAnswer { number: record.number, at: iso(record.at), latency_ms: record.latency_ms, result, reason }
-}
-
-fn status(status: Status) -> &'static str {
-    match status {
-        Status::Pending => "pending",
-        Status::Delivered => "delivered",
-        Status::Dead => "dead",
-        Status::Expired => "expired",
-        Status::Deleted => "deleted",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use tidegate_domain::{Lane, QueueName, Timestamp};
-
-    use super::*;
-
-    fn record(body: &'static [u8], status: Status) -> MessageRecord {
-        let at = Timestamp::from_millis(1_763_244_000_000);
-        MessageRecord {
-            id: MessageId::new(at, 1, 1),
-            queue: QueueName::new("sms").unwrap(),
-            recipient: None,
-            lane: Lane::High,
-            user: None,
-            admitted_at: at,
-            due_at: at,
-            status,
-            settled_at: Some(at),
-            reason: Some("no such number".to_owned()),
-            attempts: vec![AttemptRecord {
-                number: 1,
-                at,
-                latency_ms: 7,
-                result: AttemptResult::Failed,
-                reason: None,
-            }],
-            expires_at: None,
-            headers: tidegate_domain::Headers::default(),
-            ack_required: false,
-            body: Bytes::from_static(body),
+/// `DELETE /api/v1/messages/{id}`: takes back a message that still waits.
+async fn cancel(
+    State(gateway): State<Arc<Gateway>>,
+    principal: Principal,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = message_id(&id)?;
+    check_writable(gateway.ledger.health())?;
+    let cancelled = gateway.queues.cancel(vec![id]).await.map_err(from_ledger)?;
+    let conflict = |code, message: &str| ApiError::new(StatusCode::CONFLICT, code, message);
+    match cancelled.first() {
+        Some(Cancelled::Cancelled) => {
+            tracing::info!(message = %id, principal = %principal.name, "message cancelled");
+            Ok(StatusCode::NO_CONTENT.into_response())
         }
+        Some(Cancelled::UnderWay) => {
+            Err(conflict("under_way", "the message is being sent; try again when its attempt has ended"))
+        }
+        Some(Cancelled::Ended) => {
+            Err(conflict("ended", "the message has been delivered, or has ended otherwise"))
+        }
+        Some(Cancelled::Unknown) | None => Err(unknown(id)),
     }
+}
 
-    #[test]
-    fn a_record_says_what_became_of_its_message() {
-        let dead = serde_json::to_value(answer(&record(b"hi", Status::Dead))).unwrap();
-        assert_eq!((&dead["status"], &dead["message"]), (&"dead".into(), &"hi".into()));
-        assert_eq!(dead["settledAt"], "2025-11-15T22:00:00.000Z");
-        assert_eq!(dead["attempts"][0]["latencyMs"], 7);
-        assert!(dead.get("deliveredAt").is_none());
-        let delivered = serde_json::to_value(answer(&record(b"\xff", Status::Delivered))).unwrap();
-        assert_eq!((&delivered["bodyBase64"], &delivered["priority"]), (&"/w==".into(), &"high".into()));
-        assert_eq!(delivered["deliveredAt"], "2025-11-15T22:00:00.000Z");
-    }
+pub fn message_id(text: &str) -> Result<MessageId, ApiError> {
+    text.parse().map_err(|wrong: tidegate_domain::InvalidName| {
+        ApiError::invalid_fields(vec![FieldError::new("id", wrong.0)])
+    })
+}
+
+pub fn unknown(id: MessageId) -> ApiError {
+    ApiError::not_found("unknown_message", format!("there is no message {id}"))
 }

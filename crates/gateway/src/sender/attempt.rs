@@ -25,6 +25,11 @@ pub async fn attempt(
         }
         Err(_elapsed) => try_later(&format!("no answer within {} ms", timeout.as_millis())),
     };
+    // A channel that delivers without waiting for acks has delivered no more than the offer of one.
+    let delivery = match delivery {
+        Delivery::Delivered if claim.ack_required => Delivery::Accepted,
+        other => other,
+    };
     count(&delivery);
     let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let outcome = outcome_of(delivery, claim.failures, &retry);
@@ -40,6 +45,8 @@ pub fn hopeless(claim: &Claim, retry: &RetryPolicy) -> Option<Settlement> {
         // Its last attempts ended with a lease, not with an answer: a message that takes its sender down must
         // not do so for ever.
         format!("gave up after {} attempts: the last one never ended", retry.attempts_max)
+    } else if claim.ack_attempts >= retry.attempts_max {
+        format!("never acknowledged: delivered {} times without an ack", claim.ack_attempts)
     } else {
         return None;
     };

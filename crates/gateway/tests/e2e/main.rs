@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
 
 mod client;
+mod dead_letters;
 mod deferral;
 mod disk;
 mod edges;
 mod first_flow;
 mod gateway;
 mod lifecycle;
+mod messages;
 mod policies;
 mod policies_admin;
 mod principals;

@@ -36,6 +36,15 @@ impl Fields {
         self.parsed_or(name, || None, |text| parse(text).map(Some))
     }
 
+    /// False when it is not given.
+    pub fn truth(&mut self, name: Name) -> Option<bool> {
+        match self.take(name) {
+            None | Some(Value::Null) => Some(false),
+            Some(Value::Bool(truth)) => Some(truth),
+            Some(_) => self.fault(name, "must be true or false"),
+        }
+    }
+
     /// 1 to `max` things in an array.
     pub fn items(&mut self, name: Name, max: usize) -> Option<Vec<Value>> {
         match self.required(name)? {

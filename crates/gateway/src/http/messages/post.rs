@@ -1,0 +1,198 @@
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderName, StatusCode};
+use serde_json::{Map, Value, json};
+use tidegate_domain::{Admission, Headers, QueueName, Recipient};
+use tidegate_edge::{ApiError, Principal, read_json, read_json_or_array};
+
+use crate::http::admission::{Accepted, admit, put_replay};
+use crate::http::answer::{self, iso, put_durability, weaker_durability};
+use crate::http::envelope::{Envelope, RECIPIENT};
+use crate::http::failure::{check_writable, overloaded};
+use crate::http::fields::{Fields, Name};
+use crate::http::{Gateway, idempotency};
+
+/// The text may be called as it is in the answers.
+const BODY: Name = Name::new("body", "message");
+const QUEUE: Name = Name::new("queue", "queue");
+const ACK_REQUIRED: Name = Name::new("ackRequired", "ack_required");
+const HEADERS: Name = Name::new("headers", "headers");
+const MESSAGES: Name = Name::new("messages", "messages");
+
+const OPERATION: &str = "message";
+const HEADERS_MAX: usize = 32;
+const HEADER_BYTES_MAX: usize = 1_024;
+
+/// `POST /api/v1/messages`: 202, since the message is on disk and its delivery is yet to come.
+pub async fn send(
+    State(gateway): State<Arc<Gateway>>,
+    principal: Principal,
+    request: Request,
+) -> Result<Response, ApiError> {
+    check_writable(gateway.ledger.health())?;
+    let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
+    let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
+    let admission = read(&gateway, &principal, &mut fields, key);
+    fields.finish()?;
+    let admission =
+        admission.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))?;
+    let shown = admission.clone();
+    let accepted = admit(&gateway, vec![admission]).await?.pop();
+    let accepted = accepted.unwrap_or_else(|| Err(ApiError::internal("no answer for an admission")))?;
+    let mut body = result(&shown, &Ok(accepted));
+    if let (Some(durability), Value::Object(body)) =
+        (weaker_durability(gateway.ledger.durability()), &mut body)
+    {
+        body.insert("durability".to_owned(), durability.into());
+    }
+    let mut response = answer::json(StatusCode::ACCEPTED, &body)?;
+    put_replay(response.headers_mut(), &accepted);
+    put_durability(response.headers_mut(), gateway.ledger.durability());
+    Ok(response)
+}
+
+/// `POST /api/v1/messages/batch`: all of them are checked before any is admitted; one commit, one result each.
+pub async fn send_many(
+    State(gateway): State<Arc<Gateway>>,
+    principal: Principal,
+    request: Request,
+) -> Result<Response, ApiError> {
+    check_writable(gateway.ledger.health())?;
+    let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
+    let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let mut fields = Fields::new(read_json_or_array(request, &gateway.limits, MESSAGES.camel()).await?);
+    let mut batch = Vec::new();
+    for (place, item) in
+        fields.items(MESSAGES, gateway.queue_settings.batch_max).into_iter().flatten().enumerate()
+    {
+        let Value::Object(object) = item else {
+            fields.fault_at(format_args!("messages[{place}]"), "must be an object");
+            continue;
+        };
+        let mut inner = Fields::new(object);
+        // One key for the batch is one for each of its places; no key that a caller can write looks like this.
+        let of_place = key.as_ref().map(|key| format!("{key}\n{place}"));
+        batch.extend(read(&gateway, &principal, &mut inner, of_place));
+        fields.absorb(inner, format_args!("messages[{place}]"));
+    }
+    fields.finish()?;
+    let shown = batch.clone();
+    let results = admit(&gateway, batch).await?;
+    let accepted = results.iter().flatten().count();
+    let turned_away = |error: &&ApiError| error.status() != StatusCode::CONFLICT;
+    if let (0, Some(error)) =
+        (accepted, results.iter().filter_map(|result| result.as_ref().err()).find(turned_away))
+    {
+        // Nothing got in for want of room: the whole batch is worth another try.
+        return Err(error.clone());
+    }
+    let items: Vec<Value> =
+        shown.iter().zip(&results).map(|(asked, admitted)| result(asked, admitted)).collect();
+    let body = json!({"accepted": accepted, "refused": results.len() - accepted, "results": items});
+    let mut response = answer::json(StatusCode::ACCEPTED, &body)?;
+    put_durability(response.headers_mut(), gateway.ledger.durability());
+    Ok(response)
+}
+
+/// One message, or its faults in `fields`. A key of its own counts more than the request's.
+fn read(
+    gateway: &Gateway,
+    principal: &Principal,
+    fields: &mut Fields,
+    key: Option<String>,
+) -> Option<Admission> {
+    let recipient = fields.parsed(RECIPIENT, Recipient::new);
+    let body = fields.text(BODY);
+    let queue = fields.parsed_or(QUEUE, || gateway.queue.clone(), |text| configured(gateway, text));
+    let ack_required = fields.truth(ACK_REQUIRED);
+    let headers = match fields.take(HEADERS) {
+        None | Some(Value::Null) => Some(Headers::default()),
+        Some(Value::Object(object)) => {
+            read_headers(object).or_else(|wrong| fields.fault(HEADERS, &wrong).ok_or(())).ok()
+        }
+        Some(_) => fields.fault(HEADERS, "must be an object of strings"),
+    };
+    let mut envelope = Envelope::read(fields)?;
+    envelope.recipient = Some(recipient?);
+    envelope.headers = headers?;
+    envelope.ack_required = ack_required?;
+    envelope.key = envelope.key.or(key);
+    let body = Bytes::from(body?);
+    Some(envelope.admission(gateway, (&principal.name, OPERATION), queue?, body))
+}
+
+/// A slip in a queue's name must not make a queue that nobody empties.
+fn configured(gateway: &Gateway, text: &str) -> Result<QueueName, String> {
+    let queue = QueueName::new(text).map_err(|wrong| wrong.0.to_owned())?;
+    match gateway.queue_settings.named.contains_key(&queue) {
+        true => Ok(queue),
+        false => Err(format!("there is no queue {queue}; [[queues]] in the configuration names them")),
+    }
+}
+
+fn read_headers(object: Map<String, Value>) -> Result<Headers, String> {
+    if object.len() > HEADERS_MAX {
+        return Err(format!("holds more than {HEADERS_MAX}"));
+    }
+    let pair = |(name, value): (String, Value)| {
+        let Value::String(value) = value else { return Err(format!("{name} must be a string")) };
+        let fits = value.len() <= HEADER_BYTES_MAX && !value.chars().any(char::is_control);
+        if HeaderName::from_bytes(name.as_bytes()).is_err() || !fits {
+            return Err(format!(
+                "{name} must be a header's name with a value of at most {HEADER_BYTES_MAX} bytes"
+            ));
+        }
+        Ok((name, value))
+    };
+    object.into_iter().map(pair).collect::<Result<_, _>>().map(Headers)
+}
+
+fn result(asked: &Admission, admitted: &Result<Accepted, ApiError>) -> Value {
+    let accepted = match admitted {
+        Ok(accepted) => accepted,
+        Err(error) => return json!({"status": error.code(), "message": error.message()}),
+    };
+    let mut body = json!({
+        "id": accepted.id.to_string(),
+        "status": if accepted.replay { "duplicate" } else { "accepted" },
+        "sequence": accepted.id.seq(),
+        "queue": asked.queue.as_str(),
+        "recipient": asked.recipient.as_ref().map(|recipient| recipient.as_str()),
+        "priority": asked.lane.as_str(),
+        "admittedAt": iso(accepted.at),
+    });
+    if let tidegate_domain::Due::At(at) = asked.due {
+        body["scheduledAt"] = iso(at).into();
+    }
+    if let Some(expires) = asked.expires {
+        body["expiresAt"] = iso(expires).into();
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_names_with_short_values() {
+        let read = |value: Value| match value {
+            Value::Object(object) => read_headers(object).map(|headers| headers.0),
+            _ => panic!("an object"),
+        };
+        assert_eq!(read(json!({"X-Trace": "7"})).unwrap(), [("X-Trace".to_owned(), "7".to_owned())]);
+        for wrong in [
+            json!({"a b": "7"}),
+            json!({"a": 7}),
+            json!({"a": "x\ny"}),
+            json!({"a": "x".repeat(1_025)}),
+            (0..33).map(|n| (format!("h{n}"), json!("x"))).collect(),
+        ] {
+            assert!(read(wrong).is_err());
+        }
+    }
+}

@@ -1,0 +1,163 @@
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tidegate_domain::{AttemptRecord, AttemptResult, Headers, MessageRecord, Status};
+
+use crate::http::answer::iso;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MessageAnswer<'a> {
+    id: String,
+    /// Grows with every message: those of one recipient go out in this order.
+    sequence: u64,
+    queue: &'a str,
+    recipient: Option<&'a str>,
+    user_id: Option<&'a str>,
+    priority: &'static str,
+    status: &'static str,
+    #[serde(flatten)]
+    body: Body<'a>,
+    admitted_at: String,
+    due_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<Map<String, Value>>,
+    ack_required: bool,
+    /// How often its channel took it, to be acked by its recipient.
+    ack_attempts: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivered_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settled_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    attempts: Vec<AttemptAnswer<'a>>,
+}
+
+/// Text as text; anything else in a form that JSON can carry unharmed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all_fields = "camelCase", untagged)]
+enum Body<'a> {
+    Text { message: &'a str },
+    Bytes { body_base64: String },
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AttemptAnswer<'a> {
+    number: u32,
+    at: String,
+    latency_ms: u64,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+pub fn answer(record: &MessageRecord) -> MessageAnswer<'_> {
+    let settled_at = record.settled_at.map(iso);
+    let (delivered_at, settled_at) = match record.status {
+        Status::Delivered => (settled_at, None),
+        _ => (None, settled_at),
+    };
+    let body = match std::str::from_utf8(&record.body) {
+        Ok(message) => Body::Text { message },
+        Err(_) => Body::Bytes { body_base64: STANDARD.encode(&record.body) },
+    };
+    MessageAnswer {
+        id: record.id.to_string(),
+        sequence: record.id.seq(),
+        queue: record.queue.as_str(),
+        recipient: record.recipient.as_ref().map(|recipient| recipient.as_str()),
+        user_id: record.user.as_ref().map(|user| user.as_str()),
+        priority: record.lane.as_str(),
+        status: status(record.status),
+        body,
+        admitted_at: iso(record.admitted_at),
+        due_at: iso(record.due_at),
+        expires_at: record.expires_at.map(iso),
+        headers: headers(&record.headers),
+        ack_required: record.ack_required,
+        ack_attempts: record.attempts.iter().filter(|one| one.result == AttemptResult::Accepted).count(),
+        delivered_at,
+        settled_at,
+        reason: record.reason.as_deref(),
+        attempts: record.attempts.iter().map(attempt).collect(),
+    }
+}
+
+fn headers(headers: &Headers) -> Option<Map<String, Value>> {
+    let pairs = headers.0.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
+    (!headers.0.is_empty()).then(|| pairs.collect())
+}
+
+fn attempt(record: &AttemptRecord) -> AttemptAnswer<'_> {
+    let result = match record.result {
+        AttemptResult::Delivered => "delivered",
+        AttemptResult::Failed => "failed",
+        AttemptResult::Expired => "expired",
+        AttemptResult::Accepted => "accepted",
+        AttemptResult::Requeued => "requeued",
+    };
+    let reason = record.reason.as_deref();
+    AttemptAnswer { number: record.number, at: iso(record.at), latency_ms: record.latency_ms, result, reason }
+}
+
+pub fn status(status: Status) -> &'static str {
+    match status {
+        Status::Pending => "pending",
+        Status::Delivered => "delivered",
+        Status::Dead => "dead",
+        Status::Expired => "expired",
+        Status::Deleted => "deleted",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tidegate_domain::{Lane, MessageId, QueueName, Timestamp};
+
+    use super::*;
+
+    fn record(body: &'static [u8], status: Status) -> MessageRecord {
+        let at = Timestamp::from_millis(1_763_244_000_000);
+        MessageRecord {
+            id: MessageId::new(at, 1, 1),
+            queue: QueueName::new("sms").unwrap(),
+            recipient: None,
+            lane: Lane::High,
+            user: None,
+            admitted_at: at,
+            due_at: at,
+            status,
+            settled_at: Some(at),
+            reason: Some("no such number".to_owned()),
+            attempts: vec![AttemptRecord {
+                number: 1,
+                at,
+                latency_ms: 7,
+                result: AttemptResult::Failed,
+                reason: None,
+            }],
+            expires_at: None,
+            headers: tidegate_domain::Headers::default(),
+            ack_required: false,
+            body: Bytes::from_static(body),
+        }
+    }
+
+    #[test]
+    fn a_record_says_what_became_of_its_message() {
+        let dead = serde_json::to_value(answer(&record(b"hi", Status::Dead))).unwrap();
+        assert_eq!((&dead["status"], &dead["message"]), (&"dead".into(), &"hi".into()));
+        assert_eq!(dead["settledAt"], "2025-11-15T22:00:00.000Z");
+        assert_eq!(dead["attempts"][0]["latencyMs"], 7);
+        assert!(dead.get("deliveredAt").is_none());
+        let delivered = serde_json::to_value(answer(&record(b"\xff", Status::Delivered))).unwrap();
+        assert_eq!((&delivered["bodyBase64"], &delivered["priority"]), (&"/w==".into(), &"high".into()));
+        assert_eq!(delivered["deliveredAt"], "2025-11-15T22:00:00.000Z");
+    }
+}
