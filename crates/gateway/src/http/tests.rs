@@ -81,9 +81,14 @@ async fn each_failure_of_the_ledger_says_what_a_caller_can_do() {
         (LedgerError::Corrupt(text()), 500, "internal", false),
     ];
     for (fault, status, code, retry) in faults {
-        for (path, body) in
-            [("/api/send", message()), ("/api/config", json!({"userId": 1, "rateLimit": 1, "timeWindow": 1}))]
-        {
+        let slot = json!({"eventId": "e", "requestedTime": "2025-06-01T12:00:00Z"});
+        for (path, body) in [
+            ("/api/send", message()),
+            ("/api/config", json!({"userId": 1, "rateLimit": 1, "timeWindow": 1})),
+            ("/api/v1/slots", slot.clone()),
+            ("/api/v1/slots/batch", json!({ "events": [slot] })),
+            ("/admin/rate-limit/config", json!({"maxPerWindow": 1, "windowSize": "PT4S"})),
+        ] {
             site.ledger.fail_with([fault.clone()]);
             let (given, body, response) = site.post(path, body).await;
             assert_eq!((given, body["code"].as_str()), (status, Some(code)), "{body}");
