@@ -61,3 +61,12 @@ async fn memory_is_bounded_and_listeners_are_served_all_the_same() {
     drop(cyd);
     assert_eq!(waiting(&mut bench.subscribe("cyd")), [20]);
 }
+
+#[tokio::test]
+async fn acks_make_room() {
+    let bench = Bench::with(|options| InboxOptions { kept_bytes_max: 1_200, ..options });
+    for seq in 0..100 {
+        assert_eq!(bench.deliver("ann", seq).await, Delivery::Accepted);
+        bench.inbox.acked(&[id(seq)]);
+    }
+}

@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use http::uri::Scheme;
+use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 
 use super::WebhookError;
@@ -36,12 +36,7 @@ impl Target {
             return Err(WebhookError::Url("holds a user or password; use a header"));
         }
         let host = host(authority.host())?;
-        let port = match (authority.port_u16(), authority.port()) {
-            (Some(0), _) | (None, Some(_)) => return Err(WebhookError::Url("its port is none")),
-            (Some(port), _) => port,
-            (None, None) if tls => 443,
-            (None, None) => 80,
-        };
+        let port = port(authority)?.unwrap_or(if tls { 443 } else { 80 });
         if !ports.is_empty() && !ports.contains(&port) {
             return Err(WebhookError::Port(port));
         }
@@ -62,6 +57,18 @@ impl Host {
             Self::Name(name) => name.clone(),
             Self::Literal(ip) => ip.to_string(),
         }
+    }
+}
+
+/// By hand: to `http`, a port that is too large is no port at all, and the default would be dialled.
+fn port(authority: &Authority) -> Result<Option<u16>, WebhookError> {
+    match authority.as_str().strip_prefix(authority.host()) {
+        Some("") => Ok(None),
+        Some(rest) => match rest.strip_prefix(':').map(str::parse) {
+            Some(Ok(port)) if port > 0 => Ok(Some(port)),
+            _ => Err(WebhookError::Url("its port is none")),
+        },
+        None => Err(WebhookError::Url("its host is none")),
     }
 }
 
@@ -146,6 +153,8 @@ mod tests {
             "http://example.org@127.0.0.1/",
             "http://example.org:0/",
             "http://example.org:99999/",
+            "http://example.org:/",
+            "http://[2606:4700::1111]x/",
             "http://exa mple.org/",
             "http://example.org\r\nx: y/",
             "http://ex%61mple.org/",
