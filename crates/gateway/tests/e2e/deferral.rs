@@ -86,6 +86,8 @@ fn quotas_are_listed_in_pages_and_deleted() {
     assert_eq!((&first["quotas"][1]["remaining"], &first["quotas"][1]["rateLimit"]), (&json!(6), &json!(7)));
     let rest = page("?after=bob&limit=2");
     assert_eq!((users(&rest), &rest["next"]), (vec!["carl".to_owned()], &Value::Null));
+    let all = page("?limit=3");
+    assert_eq!((users(&all).len(), &all["next"]), (3, &Value::Null), "full, and the last");
     assert_eq!(users(&page("")).len(), 3);
     let wrong = gateway.get("/api/config?limit=1001&page=2");
     assert_eq!((wrong.status, fields(&wrong)), (400, vec!["limit".to_owned(), "page".to_owned()]));
