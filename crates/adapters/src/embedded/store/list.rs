@@ -15,6 +15,9 @@ pub(in crate::embedded) fn list(
     page: &Page,
     salt: u32,
 ) -> rusqlite::Result<Result<Listing, String>> {
+    if page.max == 0 {
+        return Ok(Ok(Listing { messages: Vec::new(), next: page.after }));
+    }
     let queue = match &filter.queue {
         None => None,
         Some(name) => {
