@@ -36,7 +36,7 @@ mod writer;
 
 pub use directory::OpenError;
 
-use book::{BookLimits, Revival};
+use book::BookLimits;
 use directory::Directory;
 use engine::{Change, Changed, ClaimedRow, Engine, EngineOptions};
 use queues::QueueRules;
@@ -375,22 +375,8 @@ impl Queues for Embedded {
     }
 
     async fn requeue(&self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
-        let ids = batch.iter().map(|requeue| requeue.id).collect();
-        let found = self.readers.dead(ids).await?;
-        let mut answers = vec![Requeued::NotDead; batch.len()];
-        let (mut places, mut revivals) = (Vec::new(), Vec::new());
-        for (place, (requeue, found)) in batch.into_iter().zip(found).enumerate() {
-            let Some((message, tries)) = found else { continue };
-            places.push(place);
-            revivals.push(Revival { message, tries, body: requeue.body, delay_ms: requeue.delay_ms });
-        }
-        match self.ask(|reply| Command::Change(Change::Requeue(revivals), reply)).await? {
-            Changed::Requeued(requeued) => {
-                for (place, requeued) in places.into_iter().zip(requeued) {
-                    answers[place] = requeued;
-                }
-                Ok(answers)
-            }
+        match self.ask(|reply| Command::Change(Change::Requeue(batch), reply)).await? {
+            Changed::Requeued(requeued) => Ok(requeued),
             other => Err(mismatched(&other)),
         }
     }

@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 
-use hashbrown::{HashMap, HashSet};
-use tidegate_domain::{Counts, QueueCounts, QueueName, Recipient, Timestamp, UserId};
+use hashbrown::HashMap;
+use tidegate_domain::{Counts, QueueCounts, QueueName, Recipient, Status, Timestamp, UserId};
 
 use super::bodies::Bodies;
 use super::keys::Keys;
-use super::line::{Arrival, Line, Slot};
+use super::line::{Arrival, Line, Plucked, Slot, Tries, Turn};
 use super::queues::{QueueBook, QueueRules};
 use super::quotas::{Before, Quotas};
 use super::rows::{
@@ -18,7 +18,7 @@ mod endings;
 mod leases;
 mod reservations;
 
-pub(super) use endings::Revival;
+pub(super) use endings::PURGE_MAX;
 
 /// Leases of one life of the ledger; beyond them come the tokens of the next.
 const TOKEN_BITS: u32 = 40;
@@ -77,8 +77,8 @@ pub(super) struct Group {
     /// Queues whose state changed, with it.
     pub(super) queues_changed: Vec<QueueRow>,
     released: Vec<u64>,
-    /// Messages that end, or begin anew, in this group: each only once.
-    ending: HashSet<u64>,
+    /// Messages that end in this group, and how; pending are those that begin anew. Each only once.
+    ending: HashMap<u64, Status>,
     /// By how much the queues' depths change.
     pending: Vec<(u16, i64)>,
     undo: Vec<Undo>,
@@ -88,7 +88,9 @@ pub(super) struct Group {
 enum Undo {
     Quota(Before),
     Key(tidegate_domain::IdempotencyKey),
-    Claimed(u64),
+    QueueMade,
+    Turn(u16, Turn),
+    Popped(Plucked),
     Paused(u16, bool),
     SlotTaken(EventKey),
     SlotGivenBack(EventKey, Held),
@@ -134,9 +136,15 @@ impl Group {
             && self.quotas_flushed.is_none()
     }
 
-    /// Marks a message as ending here; false when it does already.
-    fn end(&mut self, seq: u64) -> bool {
-        self.ending.insert(seq)
+    /// How a message ends here, if it does.
+    fn ended(&self, seq: u64) -> Option<Status> {
+        self.ending.get(&seq).copied()
+    }
+
+    fn end(&mut self, outcome: OutcomeRow) {
+        self.ending.insert(outcome.seq, outcome.status);
+        self.totals.settle(outcome.status);
+        self.outcomes.push(outcome);
     }
 
     fn change_pending(&mut self, queue: u16, by: i64) {
@@ -187,7 +195,12 @@ impl Book {
         if group.quotas_flushed.is_some() {
             self.quotas.flushed();
         }
+        // One order of admission, in memory as on disk.
+        let mut requeued = group.requeued.iter().peekable();
         for message in group.messages {
+            while let Some(row) = requeued.next_if(|row| row.attempt.order < message.seq) {
+                self.revive(row);
+            }
             let recipient = self.ordering_key(message.queue, message.recipient.as_ref());
             self.line.push(&Arrival {
                 seq: message.seq,
@@ -196,9 +209,12 @@ impl Book {
                 due: message.due,
                 recipient: recipient.as_ref().map(|recipient| recipient.as_str()),
                 expires: message.expires,
-                tries: super::line::Tries::default(),
+                tries: Tries::default(),
             });
             self.bodies.insert(message);
+        }
+        for row in requeued {
+            self.revive(row);
         }
         for outcome in group.outcomes {
             if let Some(lease) = self.end_lease(outcome.seq) {
@@ -213,9 +229,6 @@ impl Book {
                 let tries = self.line.entry(lease.slot).tries.after(attempt.result);
                 self.line.give_back(lease.slot, attempt.due, tries);
             }
-        }
-        for row in &group.requeued {
-            self.revive(row);
         }
         for seq in group.released {
             self.release(seq);
@@ -233,7 +246,9 @@ impl Book {
                 }
                 Undo::SlotGivenBack(event, held) => self.slots.undo_give_back(event, held),
                 Undo::SlotConfig(before) => self.slots.undo_put_config(before),
-                Undo::Claimed(seq) => self.release(seq),
+                Undo::QueueMade => self.queues.undo_add(),
+                Undo::Turn(queue, turn) => self.line.set_turn(queue, turn),
+                Undo::Popped(plucked) => self.line.put_back(&plucked),
                 Undo::Paused(queue, paused) => {
                     if let Some(queue) = self.queues.get_mut(queue) {
                         queue.paused = paused;
@@ -267,8 +282,7 @@ impl Book {
 
     /// When the next message of a queue falls due.
     pub(super) fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
-        let queue = self.queues.id(queue)?;
-        self.queues.get(queue).filter(|queue| !queue.paused)?;
+        let queue = self.queues.id(queue).filter(|queue| self.queues.hands_out(*queue))?;
         self.line.next_due(queue)
     }
 
@@ -304,10 +318,9 @@ impl Book {
     }
 
     /// How many messages a queue will hold when the group is applied.
-    fn pending_in(&self, queue: &QueueName, group: &Group) -> u64 {
-        let Some(id) = self.queues.id(queue) else { return 0 };
-        let change = group.pending.iter().find(|(queue, _)| *queue == id).map_or(0, |(_, change)| *change);
-        self.line.depth_of(id).iter().sum::<u64>().saturating_add_signed(change)
+    fn pending_in(&self, queue: u16, group: &Group) -> u64 {
+        let change = group.pending.iter().find(|(id, _)| *id == queue).map_or(0, |(_, change)| *change);
+        self.line.depth_of(queue).iter().sum::<u64>().saturating_add_signed(change)
     }
 
     /// In a queue without order, no message waits for another.

@@ -5,11 +5,11 @@ use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
     Acked, Admission, Admitted, Cancelled, Clock, Counts, Durability, EventId, Extension, Forecast,
-    MessageId, QueueCounts, QueueName, Released, Requeued, Reservation, Reserved, Settled, Settlement, Slot,
-    SlotConfig, SlotConfigName, SlotConfigPut, Status, Timestamp, UserId,
+    MessageId, QueueCounts, QueueName, Released, Requeue, Requeued, Reservation, Reserved, Settled,
+    Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Status, Timestamp, UserId,
 };
 
-use super::book::{Book, BookLimits, Group, Leased, Revival};
+use super::book::{Book, BookLimits, Group, Leased};
 use super::queues::QueueRules;
 use super::rows::MessageRow;
 use super::slots::event_key;
@@ -43,7 +43,7 @@ pub(super) enum Change {
     Ack(Vec<MessageId>),
     Cancel(Vec<MessageId>),
     Purge { queue: QueueName, from: u32 },
-    Requeue(Vec<Revival>),
+    Requeue(Vec<Requeue>),
     DeleteDead(Vec<MessageId>),
     Pause { queue: QueueName, paused: bool },
     Reserve(Vec<Reservation>),
@@ -159,9 +159,10 @@ impl Engine {
                     Changed::Purged { count, next }
                 }
                 Change::Requeue(batch) => {
-                    let requeue = |revival: Revival| match store.status_of(revival.message.seq) {
-                        Some(Status::Dead) => book.requeue(revival, now, &mut group),
-                        _ => Requeued::NotDead,
+                    // Read here and not before: until now it may have come back and died again.
+                    let requeue = |requeue: Requeue| match store.dead(requeue.id, book.salt) {
+                        Some(dead) => book.requeue(dead, requeue, now, &mut group),
+                        None => Requeued::NotDead,
                     };
                     Changed::Requeued(batch.into_iter().map(requeue).collect())
                 }
@@ -192,7 +193,8 @@ impl Engine {
                 Change::DeleteQuota(user) => Changed::Deleted(book.delete_quota(user, &mut group)),
             });
         }
-        let flush = now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS;
+        // A message that goes must not take a charge along that stands in its row alone.
+        let flush = now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS || !group.dead_deleted.is_empty();
         self.book.finish(&mut group, flush);
         (group, changed)
     }

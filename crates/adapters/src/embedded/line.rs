@@ -4,6 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 use tidegate_domain::{AttemptResult, Lane, Timestamp};
 
+mod pluck;
+
+pub(super) use pluck::Plucked;
+
 /// After this many claims from a higher lane, one from a lower lane goes first.
 const STREAK_MAX: u32 = 10;
 const NONE: u32 = u32::MAX;
@@ -92,8 +96,14 @@ struct Chain {
 struct Lanes {
     heads: [BTreeSet<(Timestamp, u64, Slot)>; 3],
     depth: [u64; 3],
+    turn: Turn,
+}
+
+/// Whose turn it is among a queue's lanes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Turn {
     streak: u32,
-    lowest_turn: bool,
+    lowest: bool,
 }
 
 #[derive(Debug)]
@@ -178,14 +188,7 @@ impl Line {
 
     /// Puts a message at the end of its recipient's chain.
     pub(super) fn push(&mut self, arrival: &Arrival<'_>) {
-        if self.queues.len() <= usize::from(arrival.queue) {
-            self.queues.resize_with(usize::from(arrival.queue) + 1, Lanes::default);
-        }
-        self.queues[usize::from(arrival.queue)].depth[arrival.lane.index()] += 1;
-        if let Some(expires) = arrival.expires {
-            self.expiring.insert((expires, arrival.seq));
-        }
-        let slot = self.new_entry(arrival);
+        let slot = self.enter(arrival);
         let Some(recipient) = arrival.recipient else {
             return self.offer(slot);
         };
@@ -210,17 +213,17 @@ impl Line {
         let lower = (highest + 1..3).find(ready);
         let lowest = (highest + 1..3).rev().find(ready);
         let chosen = match (lower, lowest) {
-            (Some(lower), Some(lowest)) if lanes.streak >= STREAK_MAX => {
-                lanes.streak = 0;
-                lanes.lowest_turn = !lanes.lowest_turn;
-                if lanes.lowest_turn { lower } else { lowest }
+            (Some(lower), Some(lowest)) if lanes.turn.streak >= STREAK_MAX => {
+                lanes.turn.streak = 0;
+                lanes.turn.lowest = !lanes.turn.lowest;
+                if lanes.turn.lowest { lower } else { lowest }
             }
             (Some(_), _) => {
-                lanes.streak += 1;
+                lanes.turn.streak += 1;
                 highest
             }
             _ => {
-                lanes.streak = 0;
+                lanes.turn.streak = 0;
                 highest
             }
         };
@@ -323,6 +326,18 @@ impl Line {
         if chain != NONE {
             self.chains[chain as usize].taken = taken;
         }
+    }
+
+    /// Counts a message in; it stands in no chain and no lane yet.
+    fn enter(&mut self, arrival: &Arrival<'_>) -> Slot {
+        if self.queues.len() <= usize::from(arrival.queue) {
+            self.queues.resize_with(usize::from(arrival.queue) + 1, Lanes::default);
+        }
+        self.queues[usize::from(arrival.queue)].depth[arrival.lane.index()] += 1;
+        if let Some(expires) = arrival.expires {
+            self.expiring.insert((expires, arrival.seq));
+        }
+        self.new_entry(arrival)
     }
 
     fn new_entry(&mut self, arrival: &Arrival<'_>) -> Slot {

@@ -47,6 +47,11 @@ impl QueueBook {
         self.queues.get_mut(usize::from(id))
     }
 
+    /// Whether there is such a queue, and it is not paused.
+    pub(super) fn hands_out(&self, id: u16) -> bool {
+        self.get(id).is_some_and(|queue| !queue.paused)
+    }
+
     pub(super) fn is_strict(&self, id: u16) -> bool {
         self.get(id).is_none_or(|queue| queue.rule.order == Order::Strict)
     }
@@ -60,11 +65,15 @@ impl QueueBook {
         self.rules.by_name.get(name).unwrap_or(&self.rules.otherwise).lets_in(pending, lane)
     }
 
-    pub(super) fn id_or_new(&mut self, name: &QueueName) -> u16 {
-        if let Some(id) = self.id(name) {
-            return id;
+    pub(super) fn add(&mut self, name: QueueName) -> u16 {
+        self.push(name, false)
+    }
+
+    /// Takes back the newest one: the message that made it was not kept.
+    pub(super) fn undo_add(&mut self) {
+        if let Some(queue) = self.queues.pop() {
+            self.ids.remove(&queue.name);
         }
-        self.push(name.clone(), false)
     }
 
     pub(super) fn restore(&mut self, row: QueueRow) -> bool {

@@ -6,8 +6,6 @@ use rusqlite::Connection;
 use tidegate_domain::{Filter, LedgerError, Listing, MessageId, MessageRecord, Page, UserId};
 use tokio::sync::Semaphore;
 
-use super::line::Tries;
-use super::rows::MessageRow;
 use super::store;
 use super::store::read::{self, StoredMessage};
 use super::store::{FILE_NAME, Store, StoreError, StoreErrorKind};
@@ -56,15 +54,6 @@ impl Readers {
         let salt = self.salt;
         let listed = self.read(move |db| store::list::list(db, &filter, &page, salt)).await?;
         listed.map_err(LedgerError::Corrupt)
-    }
-
-    /// Dead letters as they would be pending again; `None` for what is none.
-    pub(super) async fn dead(
-        self: &Arc<Self>,
-        ids: Vec<MessageId>,
-    ) -> Result<Vec<Option<(MessageRow, Tries)>>, LedgerError> {
-        let salt = self.salt;
-        self.read(move |db| ids.into_iter().map(|id| read::dead(db, id, salt)).collect()).await
     }
 
     /// Users with a quota, in order.

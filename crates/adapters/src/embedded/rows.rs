@@ -70,11 +70,23 @@ pub(super) struct QuotaRow {
     pub(super) seq: u64,
 }
 
+/// A dead letter as it stands on disk.
+#[derive(Debug)]
+pub(super) struct DeadLetter {
+    /// Without its body.
+    pub(super) message: MessageRow,
+    /// The attempt that it died of.
+    pub(super) last: AttemptRow,
+    pub(super) tries: Tries,
+}
+
 /// A dead letter that is pending again.
 #[derive(Debug)]
 pub(super) struct RequeueRow {
     /// The body only if it was edited.
     pub(super) message: MessageRow,
+    /// The attempt that it died of: it leaves the outcome, which goes, for the attempts, which stay.
+    pub(super) last: AttemptRow,
     pub(super) attempt: AttemptRow,
     pub(super) tries: Tries,
     pub(super) edited: bool,

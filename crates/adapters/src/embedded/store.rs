@@ -221,11 +221,9 @@ impl Store {
         Ok(())
     }
 
-    fn write_attempts<'a>(
-        &self,
-        attempts: impl ExactSizeIterator<Item = &'a AttemptRow>,
-    ) -> rusqlite::Result<()> {
-        if attempts.len() == 0 {
+    fn write_attempts<'a>(&self, attempts: impl Iterator<Item = &'a AttemptRow>) -> rusqlite::Result<()> {
+        let mut attempts = attempts.peekable();
+        if attempts.peek().is_none() {
             return Ok(());
         }
         let mut insert = self.connection.prepare_cached(

@@ -8,6 +8,7 @@ use tidegate_domain::{
 };
 use tokio::sync::{oneshot, watch};
 
+use super::book::PURGE_MAX;
 use super::engine::{Change, Changed, ClaimedRow, Engine};
 use super::store::{StoreError, StoreErrorKind};
 
@@ -186,8 +187,16 @@ impl Writer {
     }
 
     fn wait(&mut self, queue: QueueName, wait_ms: u64, wants: Wants) -> Result<(), StoreError> {
-        // One waiter too many gets its answer at once, empty or not.
+        // One waiter too many gets its answer at once, empty or not. Who only waits for word would ask again at once,
+        // and again, so it is told that there are too many.
         let full = self.waiters.len() >= WAITERS_MAX;
+        let wants = match wants {
+            Wants::Word(reply) if full => {
+                let _ = reply.send(Err(LedgerError::Overloaded));
+                return Ok(());
+            }
+            wants => wants,
+        };
         let wait_ms = if full { 0 } else { wait_ms.min(WAIT_MS_MAX) };
         let until = Instant::now() + Duration::from_millis(wait_ms);
         let waits_on = self.try_serve(Waiter { queue, until, wants })?;
@@ -202,17 +211,14 @@ impl Writer {
         let over = Instant::now() >= waiter.until;
         match waiter.wants {
             Wants::Word(reply) => {
-                if !over && !reply.is_closed() && !(healthy && self.engine.is_ready(&waiter.queue)) {
+                let ready = healthy && self.engine.is_ready(&waiter.queue);
+                if !(over || ready || reply.is_closed()) {
                     return Ok(Some(Waiter { wants: Wants::Word(reply), ..waiter }));
                 }
                 let _ = reply.send(Ok(()));
             }
             Wants::Claims(request, reply) => {
-                let claimed = if healthy {
-                    self.engine.claim(&request.queue, request.max, request.lease_ms)?
-                } else {
-                    Vec::new()
-                };
+                let claimed = if healthy { self.claim(&request)? } else { Vec::new() };
                 if claimed.is_empty() && !over && !reply.is_closed() {
                     return Ok(Some(Waiter { wants: Wants::Claims(request, reply), ..waiter }));
                 }
@@ -222,6 +228,13 @@ impl Writer {
             }
         }
         Ok(None)
+    }
+
+    /// What has expired is written down first. When there is no room for that, nothing is handed out, and whoever
+    /// waits waits on.
+    fn claim(&mut self, request: &ClaimRequest) -> Result<Vec<ClaimedRow>, StoreError> {
+        let claimed = self.engine.claim(&request.queue, request.max, request.lease_ms);
+        claimed.or_else(|error| self.pass_if_full(error).map(|()| Vec::new()))
     }
 
     fn serve_waiters(&mut self) -> Result<(), StoreError> {
@@ -305,15 +318,17 @@ impl Writer {
 impl Gathered {
     fn add(&mut self, command: Command) {
         match command {
+            // Whoever has gone meanwhile would never see what is taken here for good.
+            Command::Change(Change::Pop { .. }, reply) if reply.is_closed() => {}
             Command::Change(change, reply) => {
                 self.size += match &change {
                     Change::Admit(batch) => batch.len().max(1),
                     Change::Settle(batch) => batch.len().max(1),
                     Change::Reserve(batch) => batch.len().max(1),
-                    Change::Pop { max, .. } => *max,
+                    Change::Pop { max, .. } => (*max).max(1),
                     Change::Ack(ids) | Change::Cancel(ids) | Change::DeleteDead(ids) => ids.len().max(1),
                     Change::Requeue(batch) => batch.len().max(1),
-                    Change::Purge { .. } => self.size,
+                    Change::Purge { .. } => PURGE_MAX,
                     Change::PutQuota { .. }
                     | Change::DeleteQuota(_)
                     | Change::Pause { .. }

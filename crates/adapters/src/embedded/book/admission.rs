@@ -30,7 +30,8 @@ impl Book {
         if !self.has_room(group) || !self.queues.has_place_for(&admission.queue) {
             return Admitted::Full;
         }
-        let pending = self.pending_in(&admission.queue, group);
+        let known = self.queues.id(&admission.queue);
+        let pending = known.map_or(0, |queue| self.pending_in(queue, group));
         if !self.queues.lets_in(&admission.queue, pending, admission.lane) {
             return Admitted::QueueFull;
         }
@@ -44,7 +45,10 @@ impl Book {
         };
 
         // Past every refusal: only an admitted message makes a queue.
-        let queue = self.queues.id_or_new(&admission.queue);
+        let queue = known.unwrap_or_else(|| {
+            group.undo.push(Undo::QueueMade);
+            self.queues.add(admission.queue)
+        });
         let seq = self.take_seq();
         if let Some(idempotency) = &admission.idempotency {
             self.keys.insert(idempotency, seq, now);

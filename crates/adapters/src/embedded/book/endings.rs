@@ -1,29 +1,20 @@
 //! How messages end, or begin anew, without a lease.
 
-use bytes::Bytes;
-use tidegate_domain::{Acked, AttemptResult, Cancelled, MessageId, QueueName, Requeued, Status, Timestamp};
+use tidegate_domain::{
+    Acked, AttemptResult, Cancelled, MessageId, QueueName, Requeue, Requeued, Status, Timestamp,
+};
 
-use super::super::line::{Arrival, Slot, Tries};
-use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, RequeueRow};
+use super::super::line::{Arrival, Slot};
+use super::super::rows::{AttemptRow, DeadLetter, OutcomeRow, RequeueRow};
 use super::{Book, Group, Leased, Undo};
 
 /// Expired messages that one group settles at the most.
 const EXPIRE_MAX: usize = 1_000;
-const PURGE_MAX: usize = 1_000;
-/// Popped messages are gone with the commit; until then nobody else may have them.
-const POP_LEASE_MS: u64 = 3_600_000;
-
-/// A dead letter that is to be pending again.
-#[derive(Debug, Clone)]
-pub(in crate::embedded) struct Revival {
-    pub(in crate::embedded) message: MessageRow,
-    pub(in crate::embedded) tries: Tries,
-    pub(in crate::embedded) body: Option<Bytes>,
-    pub(in crate::embedded) delay_ms: u64,
-}
+/// Messages that a purge takes back at a time; few in tests, so that a purge of little has its slices too.
+pub(in crate::embedded) const PURGE_MAX: usize = if cfg!(test) { 4 } else { 1_000 };
 
 impl Book {
-    /// Takes messages for good.
+    /// Takes messages for good. They leave the line at once, so that the next of their recipients may go too.
     pub(in crate::embedded) fn pop(
         &mut self,
         queue: &QueueName,
@@ -31,44 +22,56 @@ impl Book {
         now: Timestamp,
         group: &mut Group,
     ) -> Vec<Leased> {
-        let mut popped = self.claim(queue, max, POP_LEASE_MS, now);
-        popped.retain(|leased| {
-            group.undo.push(Undo::Claimed(leased.seq));
-            let ours = group.end(leased.seq);
-            if ours {
-                if let Some(lease) = self.leases.get_mut(&leased.seq) {
-                    lease.settling = true;
-                }
-                let (seq, attempt) = (leased.seq, leased.attempt);
-                let row = OutcomeRow {
-                    seq,
-                    status: Status::Delivered,
-                    at: now,
-                    attempt,
-                    latency_ms: 0,
-                    reason: None,
-                };
-                self.end_with(row, group);
+        let Some(queue) = self.queues.id(queue).filter(|queue| self.queues.hands_out(*queue)) else {
+            return Vec::new();
+        };
+        group.undo.push(Undo::Turn(queue, self.line.turn(queue)));
+        let (mut popped, mut passed) = (Vec::new(), Vec::new());
+        while popped.len() < max
+            && let Some(slot) = self.line.take(queue, now)
+        {
+            let entry = self.line.entry(slot);
+            let (seq, tries) = (entry.seq, entry.tries);
+            if group.ended(seq).is_some() {
+                passed.push(slot);
+                continue;
             }
-            ours
-        });
+            let (attempt, status) = (tries.last + 1, Status::Delivered);
+            group.undo.push(Undo::Popped(self.line.pluck(slot)));
+            group.end(OutcomeRow { seq, status, at: now, attempt, latency_ms: 0, reason: None });
+            popped.push(Leased {
+                seq,
+                attempt,
+                failures: tries.failures.into(),
+                ack_attempts: tries.acks.into(),
+                token: self.take_token(),
+                until: now,
+            });
+        }
+        for slot in passed {
+            let entry = self.line.entry(slot);
+            let (due, tries) = (entry.due, entry.tries);
+            self.line.give_back(slot, due, tries);
+        }
         popped
     }
 
     pub(in crate::embedded) fn ack(&mut self, id: MessageId, now: Timestamp, group: &mut Group) -> Acked {
         let seq = id.seq();
-        let Some(slot) = self.line.find(seq).filter(|_| id.salt() == self.salt) else {
+        if id.salt() != self.salt {
             return Acked::Unknown;
-        };
-        let tries = self.line.entry(slot).tries;
-        if tries.acks == 0 {
+        }
+        if let Some(status) = group.ended(seq) {
+            return if status == Status::Delivered { Acked::Already } else { Acked::NotAwaited };
+        }
+        let Some(slot) = self.line.find(seq) else { return Acked::Unknown };
+        let settling = self.leases.get(&seq).is_some_and(|lease| lease.settling);
+        let accepted = |attempt: &AttemptRow| attempt.seq == seq && attempt.result == AttemptResult::Accepted;
+        if self.line.entry(slot).tries.acks == 0 && !(settling && group.attempts.iter().any(accepted)) {
             return Acked::NotAwaited;
         }
-        let settling = self.leases.get(&seq).is_some_and(|lease| lease.settling);
-        if settling || !group.end(seq) {
-            return Acked::Already;
-        }
-        if let Some(lease) = self.leases.get_mut(&seq) {
+        // A settlement of this group that leaves the message pending does not stand against its ack.
+        if let Some(lease) = self.leases.get_mut(&seq).filter(|lease| !lease.settling) {
             lease.settling = true;
             group.undo.push(Undo::Settling(seq));
         }
@@ -84,14 +87,17 @@ impl Book {
         group: &mut Group,
     ) -> Cancelled {
         let seq = id.seq();
-        if id.salt() != self.salt || self.line.find(seq).is_none() {
+        if id.salt() != self.salt {
+            return Cancelled::Unknown;
+        }
+        if group.ended(seq).is_some() {
+            return Cancelled::Ended;
+        }
+        if self.line.find(seq).is_none() {
             return Cancelled::Unknown;
         }
         if !self.is_waiting(seq) {
             return Cancelled::UnderWay;
-        }
-        if !group.end(seq) {
-            return Cancelled::Ended;
         }
         self.write_end(seq, Status::Deleted, now, group);
         Cancelled::Cancelled
@@ -102,7 +108,7 @@ impl Book {
         let over: Vec<u64> =
             self.line.expired(now).filter(|seq| self.is_waiting(*seq)).take(EXPIRE_MAX).collect();
         for seq in over {
-            if group.end(seq) {
+            if group.ended(seq).is_none() {
                 self.write_end(seq, Status::Expired, now, group);
             }
         }
@@ -124,7 +130,7 @@ impl Book {
         let (seqs, next) = self.line.some_of(queue, from, PURGE_MAX);
         let mut purged = 0;
         for seq in seqs {
-            if self.is_waiting(seq) && group.end(seq) {
+            if self.is_waiting(seq) && group.ended(seq).is_none() {
                 self.write_end(seq, Status::Deleted, now, group);
                 purged += 1;
             }
@@ -132,55 +138,58 @@ impl Book {
         (purged, next)
     }
 
-    /// Makes a dead letter pending again; the caller has seen that it is one.
+    /// Makes a dead letter pending again.
     pub(in crate::embedded) fn requeue(
         &mut self,
-        revival: Revival,
+        dead: DeadLetter,
+        requeue: Requeue,
         now: Timestamp,
         group: &mut Group,
     ) -> Requeued {
-        let seq = revival.message.seq;
-        if self.line.find(seq).is_some() || !group.end(seq) {
+        let DeadLetter { mut message, last, tries } = dead;
+        if group.ended(message.seq).is_some() {
             return Requeued::NotDead;
         }
-        if !self.has_room(group) {
+        let pending = self.pending_in(message.queue, group);
+        let rule = self.queues.get(message.queue).map(|queue| queue.rule).unwrap_or_default();
+        if !self.has_room(group) || !rule.lets_in(pending, message.lane) {
             return Requeued::Full;
         }
+        group.ending.insert(message.seq, Status::Pending);
         group.totals.dead = group.totals.dead.saturating_sub(1);
-        group.change_pending(revival.message.queue, 1);
-        let order = self.take_seq();
-        let Revival { mut message, tries, body, delay_ms } = revival;
+        group.change_pending(message.queue, 1);
         let tries = tries.requeued();
         let attempt = AttemptRow {
-            seq,
+            seq: message.seq,
             number: tries.last,
             at: now,
             latency_ms: 0,
             reason: None,
-            due: now.plus_ms(delay_ms),
+            due: now.plus_ms(requeue.delay_ms),
             result: AttemptResult::Requeued,
-            order,
+            order: self.take_seq(),
         };
-        let edited = body.is_some();
-        message.body = body.unwrap_or_default();
-        group.requeued.push(RequeueRow { message, attempt, tries, edited });
+        let edited = requeue.body.is_some();
+        message.body = requeue.body.unwrap_or_default();
+        group.requeued.push(RequeueRow { message, last, attempt, tries, edited });
         Requeued::Requeued
     }
 
     /// Removes a dead letter; the caller has seen that it is one.
     pub(in crate::embedded) fn delete_dead(&mut self, seq: u64, group: &mut Group) -> bool {
-        if self.line.find(seq).is_some() || !group.end(seq) {
+        if group.ended(seq).is_some() {
             return false;
         }
+        group.ending.insert(seq, Status::Deleted);
         group.totals.dead = group.totals.dead.saturating_sub(1);
         group.totals.deleted += 1;
         group.dead_deleted.push(seq);
         true
     }
 
-    /// Pending, and nobody holds a lease on it.
-    pub(super) fn is_waiting(&self, seq: u64) -> bool {
-        self.line.find(seq).is_some() && !self.leases.contains_key(&seq)
+    /// Pending, and nobody holds a lease on it, or only until this group is on disk.
+    pub(in crate::embedded) fn is_waiting(&self, seq: u64) -> bool {
+        self.line.find(seq).is_some() && self.leases.get(&seq).is_none_or(|lease| lease.settling)
     }
 
     /// An end that is no attempt.

@@ -14,17 +14,15 @@ impl Book {
         lease_ms: u64,
         now: Timestamp,
     ) -> Vec<Leased> {
-        let Some(queue) = self.queues.id(queue) else { return Vec::new() };
+        let Some(queue) = self.queues.id(queue).filter(|queue| self.queues.hands_out(*queue)) else {
+            return Vec::new();
+        };
         let mut leased = Vec::new();
-        if self.queues.get(queue).is_none_or(|queue| queue.paused) {
-            return leased;
-        }
         while leased.len() < max {
             let Some(slot) = self.line.take(queue, now) else { break };
             let entry = self.line.entry(slot);
             let (seq, tries) = (entry.seq, entry.tries);
-            let (token, until) = (self.token_next, now.plus_ms(lease_ms));
-            self.token_next += 1;
+            let (token, until) = (self.take_token(), now.plus_ms(lease_ms));
             self.leases.insert(seq, Lease { slot, token, until, settling: false });
             self.leases_by_end.insert((until, seq));
             if let Some(queue) = self.queues.get_mut(queue) {
@@ -148,6 +146,12 @@ impl Book {
         self.leases_by_end.first().map(|(until, _)| *until)
     }
 
+    pub(super) fn take_token(&mut self) -> u64 {
+        let token = self.token_next;
+        self.token_next += 1;
+        token
+    }
+
     pub(super) fn end_lease(&mut self, seq: u64) -> Option<Lease> {
         let lease = self.leases.remove(&seq)?;
         self.leases_by_end.remove(&(lease.until, seq));
@@ -176,7 +180,6 @@ impl Book {
         if let Some(slot) = self.line.find(outcome.seq) {
             group.change_pending(self.line.entry(slot).queue, -1);
         }
-        group.totals.settle(outcome.status);
-        group.outcomes.push(outcome);
+        group.end(outcome);
     }
 }

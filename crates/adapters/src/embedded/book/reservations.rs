@@ -52,9 +52,14 @@ impl Book {
         let Some(held) = self.slots.get(&key) else { return Released::UnknownEvent };
         let Some(slot) = self.slots.slot(event, &held, self.salt) else { return Released::UnknownEvent };
         if held.message > 0 {
-            let fresh = group.messages.iter().any(|message| message.seq == held.message);
-            if !(fresh || self.is_waiting(held.message)) || !group.end(held.message) {
+            let fresh = group.messages.iter().find(|message| message.seq == held.message);
+            let fresh = fresh.map(|message| message.queue);
+            let waiting = fresh.is_some() || self.is_waiting(held.message);
+            if !waiting || group.ended(held.message).is_some() {
                 return Released::Used(slot);
+            }
+            if let Some(queue) = fresh {
+                group.change_pending(queue, -1);
             }
             self.write_end(held.message, Status::Deleted, now, group);
         }

@@ -1,10 +1,11 @@
 //! Dead letters that come back or go for good.
 
 use rusqlite::{OptionalExtension, params};
-use tidegate_domain::Status;
+use tidegate_domain::{MessageId, Status};
 
 use super::super::book::Group;
-use super::{Store, as_i64, checksum, schema};
+use super::super::rows::DeadLetter;
+use super::{Store, as_i64, checksum, read, schema};
 
 pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
     let db = &store.connection;
@@ -20,8 +21,11 @@ pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
                 .execute(params![seq, body, checksum::of_message(&row.message)])?;
         }
     }
-    store.write_attempts(group.requeued.iter().map(|row| &row.attempt))?;
+    store.write_attempts(group.requeued.iter().flat_map(|row| [&row.last, &row.attempt]))?;
     for seq in &group.dead_deleted {
+        // Its number is not given out again: its key may outlive it, and so may its slot.
+        db.prepare_cached("UPDATE meta SET value = max(value, ?1) WHERE name = 'seq_last'")?
+            .execute([as_i64(*seq)])?;
         for table in ["message", "attempt", "outcome"] {
             db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?1"))?.execute([as_i64(*seq)])?;
         }
@@ -30,6 +34,14 @@ pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
 }
 
 impl Store {
+    /// A dead letter as of the last commit; `None` when it is none. One that can't be read stays as it is.
+    pub(in crate::embedded) fn dead(&self, id: MessageId, salt: u32) -> Option<DeadLetter> {
+        read::dead(&self.connection, id, salt).unwrap_or_else(|error| {
+            tracing::error!(%id, %error, "a dead letter can't be read");
+            None
+        })
+    }
+
     /// How a message has ended, as of the last commit. A row that can't be read has not ended.
     pub(in crate::embedded) fn status_of(&self, seq: u64) -> Option<Status> {
         let code = self

@@ -8,7 +8,7 @@ use tidegate_domain::{
 };
 
 use super::super::line::Tries;
-use super::super::rows::{AttemptRow, ChargeRow, MessageRow, OutcomeRow};
+use super::super::rows::{AttemptRow, ChargeRow, DeadLetter, MessageRow, OutcomeRow};
 use super::{as_i64, checksum, schema};
 
 pub(super) const HEAD: &str =
@@ -139,24 +139,28 @@ pub(in crate::embedded) fn record(
     })))
 }
 
-/// A dead letter with what it needs to be pending again; `None` when it is none.
-pub(in crate::embedded) fn dead(
-    db: &Connection,
-    id: MessageId,
-    salt: u32,
-) -> rusqlite::Result<Option<(MessageRow, Tries)>> {
+/// A dead letter without its text; `None` when it is none.
+pub(super) fn dead(db: &Connection, id: MessageId, salt: u32) -> rusqlite::Result<Option<DeadLetter>> {
     let seq = id.seq();
-    let Some(stored) = messages(db, &[seq])?.pop() else { return Ok(None) };
-    let Some(outcome) = outcome(db, seq)? else { return Ok(None) };
-    let ours = MessageId::new(stored.row.at, seq, salt) == id && stored.head_sound;
-    if !ours || outcome.status != Status::Dead {
+    let Some(outcome) = outcome(db, seq)?.filter(|outcome| outcome.status == Status::Dead) else {
+        return Ok(None);
+    };
+    let (message, sum) = db
+        .prepare_cached(&format!("SELECT {HEAD} FROM message WHERE seq = ?1"))?
+        .query_row([as_i64(seq)], head)?;
+    if !checksum::head_matches(&message, sum) {
+        return Err(nonsense(9, "a message does not match its checksum"));
+    }
+    if MessageId::new(message.at, seq, salt) != id {
         return Ok(None);
     }
     let tried = attempts(db, seq)?;
     let acks = tried.iter().filter(|attempt| attempt.result == AttemptResult::Accepted).count();
-    let last = tried.last().map_or(0, |attempt| attempt.number).max(outcome.attempt);
-    let tries = Tries { last, failures: 0, acks: u16::try_from(acks).unwrap_or(u16::MAX) };
-    Ok(Some((stored.row, tries)))
+    let tries = Tries { last: outcome.attempt, failures: 0, acks: u16::try_from(acks).unwrap_or(u16::MAX) };
+    let OutcomeRow { at, attempt: number, latency_ms, reason, .. } = outcome;
+    let result = AttemptResult::Failed;
+    let last = AttemptRow { seq, number, at, latency_ms, reason, due: at, result, order: 0 };
+    Ok(Some(DeadLetter { message, last, tries }))
 }
 
 pub(in crate::embedded) fn users(

@@ -1,0 +1,87 @@
+//! Taking messages out of the line before it is certain that they stay out.
+
+use tidegate_domain::{Lane, Timestamp};
+
+use super::{Arrival, Line, NONE, Slot, Tries, Turn};
+
+/// A message that has left the line, with all that it takes to put it back.
+#[derive(Debug)]
+pub(in crate::embedded) struct Plucked {
+    seq: u64,
+    queue: u16,
+    lane: Lane,
+    due: Timestamp,
+    expires: Timestamp,
+    tries: Tries,
+    /// Its chain's, if it stood in one.
+    hash: Option<u64>,
+}
+
+impl Line {
+    /// A taken message leaves; the next of its recipient steps forward and may be taken too.
+    pub(in crate::embedded) fn pluck(&mut self, slot: Slot) -> Plucked {
+        let entry = &self.entries[slot as usize];
+        let chain = self.chains.get(entry.chain as usize).filter(|_| entry.chain != NONE);
+        let plucked = Plucked {
+            seq: entry.seq,
+            queue: entry.queue,
+            lane: entry.lane,
+            due: entry.due,
+            expires: entry.expires,
+            tries: entry.tries,
+            hash: chain.map(|chain| chain.hash),
+        };
+        self.remove(slot);
+        plucked
+    }
+
+    /// Undoes a pluck: the message is the head of its chain again, and claimable. The last plucked goes first.
+    pub(in crate::embedded) fn put_back(&mut self, plucked: &Plucked) {
+        let slot = self.enter(&Arrival {
+            seq: plucked.seq,
+            queue: plucked.queue,
+            lane: plucked.lane,
+            due: plucked.due,
+            recipient: None,
+            expires: Some(plucked.expires).filter(|expires| *expires != Timestamp::MAX),
+            tries: plucked.tries,
+        });
+        if let Some(hash) = plucked.hash {
+            let chains = &self.chains;
+            let found = self.by_recipient.find(hash, |&chain| chains[chain as usize].hash == hash).copied();
+            let chain = match found {
+                Some(chain) => self.prepend(chain, slot),
+                None => self.new_chain(hash, slot, plucked.lane),
+            };
+            self.entries[slot as usize].chain = chain;
+        }
+        self.offer(slot);
+    }
+
+    pub(in crate::embedded) fn turn(&self, queue: u16) -> Turn {
+        self.queues.get(usize::from(queue)).map(|lanes| lanes.turn).unwrap_or_default()
+    }
+
+    pub(in crate::embedded) fn set_turn(&mut self, queue: u16, turn: Turn) {
+        if let Some(lanes) = self.queues.get_mut(usize::from(queue)) {
+            lanes.turn = turn;
+        }
+    }
+
+    /// Puts a message before the head of a chain, which nobody has taken.
+    fn prepend(&mut self, chain: u32, slot: Slot) -> u32 {
+        let head = self.chains[chain as usize].head;
+        let effective = self.effective_lane(head);
+        let behind = &mut self.entries[head as usize];
+        behind.prev = slot;
+        let (key, queue) = ((behind.due, behind.seq, head), usize::from(behind.queue));
+        self.queues[queue].heads[effective.index()].remove(&key);
+        let entry = &mut self.entries[slot as usize];
+        entry.next = head;
+        let lane = entry.lane;
+        let of = &mut self.chains[chain as usize];
+        of.head = slot;
+        of.waiting[lane.index()] += 1;
+        chain
+    }
+}
