@@ -1,4 +1,4 @@
-//! The embedded ledger against the contract of the Ledger port and against the model.
+//! The embedded ledger against the contracts of its ports and against the model.
 
 use std::sync::Arc;
 
@@ -40,6 +40,7 @@ impl Backend for EmbeddedBackend {
             body_cache_bytes: self.body_cache_bytes,
             slots_max: setup.slots_max,
             slot_retention_ms: setup.slot_retention_ms,
+            queue_rules: setup.queue_rules.clone(),
             // The longest that a test lets pass between admission and look-up.
             retention_ms: 400 * 86_400_000,
             ..Options::new(self.dir.path())
@@ -59,6 +60,8 @@ tidegate_testkit::conformance_cases!(EmbeddedBackend::new());
 
 tidegate_testkit::slot_cases!(EmbeddedBackend::new());
 
+tidegate_testkit::queue_cases!(EmbeddedBackend::new());
+
 #[test]
 fn the_embedded_ledger_agrees_with_the_model() {
     tidegate_testkit::drive::compare_with_model(300, EmbeddedBackend::fast);
@@ -67,4 +70,9 @@ fn the_embedded_ledger_agrees_with_the_model() {
 #[test]
 fn the_embedded_slots_agree_with_the_model() {
     tidegate_testkit::drive::compare_slots_with_model(300, EmbeddedBackend::fast);
+}
+
+#[test]
+fn the_embedded_queues_agree_with_the_model() {
+    tidegate_testkit::drive::compare_queues_with_model(300, EmbeddedBackend::fast);
 }

@@ -1,24 +1,38 @@
-//! The case lists of the Ledger port and of the Slots port. A backend runs all of both:
+//! The case lists of the Ledger port, of the Slots port and of the Queues port. A backend runs all of them:
 //!
 //! ```text
 //! tidegate_testkit::conformance_cases!(EmbeddedBackend::new());
 //! tidegate_testkit::slot_cases!(EmbeddedBackend::new());
+//! tidegate_testkit::queue_cases!(EmbeddedBackend::new());
 //! ```
 //!
 //! expand to one `#[tokio::test]` per case, each on a ledger of its own. The calling crate needs tokio with
 //! `macros` and `rt-multi-thread` among its dev-dependencies.
 
+pub mod acks;
 pub mod admission;
 pub mod bodies;
+pub mod cancels;
 pub mod claims;
+pub mod dead_letters;
 pub mod deferrals;
+pub mod expiry;
+pub mod extensions;
 pub mod idempotency;
 pub mod lanes;
 pub mod leases;
+pub mod lists;
 pub mod order;
+pub mod pauses;
+pub mod pops;
+pub mod purges;
+mod queue_cases;
+pub mod queue_rules;
+mod queue_steps;
 pub mod quotas;
 pub mod records;
 pub mod reopening;
+pub mod requeues;
 pub mod settlement;
 pub mod slot_configs;
 pub mod slot_messages;

@@ -6,11 +6,15 @@
 mod op;
 mod pair;
 mod property;
+mod queue_ops;
+mod queues;
 mod slots;
 
 pub use op::{Admit, Op, Settle, ops};
 pub(crate) use property::runner;
-pub use property::{compare_slots_with_model, compare_with_model};
+pub use property::{compare_queues_with_model, compare_slots_with_model, compare_with_model};
+pub use queue_ops::queue_ops;
+pub use queues::{Pick, QueueOp};
 pub use slots::{Reserve, SlotOp, slot_ops};
 
 use anyhow::Context;
@@ -27,5 +31,6 @@ pub async fn drive(subject: &Harness, model: &ModelLedger, ops: &[Op]) -> anyhow
     }
     pair.apply(&Op::Sweep).await.context("the closing sweep")?;
     pair.compare_records().await?;
-    pair.compare_slots().await
+    pair.compare_slots().await?;
+    pair.compare_lists().await
 }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tidegate_domain::{Ledger, Slots};
+use tidegate_domain::{Ledger, Order, QueueName, QueueRule, Queues, Slots};
 
 use crate::TestClock;
 
@@ -25,6 +25,7 @@ pub trait Backend: Send + Sync + 'static {
 pub struct Opened {
     pub ledger: Arc<dyn Ledger>,
     pub slots: Arc<dyn Slots>,
+    pub queues: Arc<dyn Queues>,
 }
 
 /// The settings that the cases count on.
@@ -36,7 +37,14 @@ pub struct Setup {
     pub idempotency_window_ms: u64,
     pub slots_max: usize,
     pub slot_retention_ms: u64,
+    /// How queues are kept; those not named follow the default rule.
+    pub queue_rules: Vec<(QueueName, QueueRule)>,
 }
+
+/// A queue without order.
+pub const LOOSE: &str = "loose";
+/// A queue that holds four messages, and six if they are urgent.
+pub const NARROW: &str = "narrow";
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
@@ -56,13 +64,33 @@ impl Default for Setup {
             idempotency_window_ms: DAY_MS,
             slots_max: 400,
             slot_retention_ms: DAY_MS,
+            queue_rules: vec![named(LOOSE, loose()), named(NARROW, narrow(4, 6))],
         }
     }
 }
 
+impl Setup {
+    pub fn rule_of(&self, queue: &QueueName) -> QueueRule {
+        let named = self.queue_rules.iter().find(|(name, _)| name == queue);
+        named.map_or_else(QueueRule::default, |(_, rule)| *rule)
+    }
+}
+
+pub(crate) fn named(name: &str, rule: QueueRule) -> (QueueName, QueueRule) {
+    (QueueName::new(name).expect("a valid queue name"), rule)
+}
+
+pub(crate) fn loose() -> QueueRule {
+    QueueRule { order: Order::BestEffort, ..QueueRule::default() }
+}
+
+pub(crate) fn narrow(pending_max: u64, pending_hard_max: u64) -> QueueRule {
+    QueueRule { pending_max, pending_hard_max, ..QueueRule::default() }
+}
+
 impl Opened {
-    pub fn new(ledger: Arc<impl Ledger + Slots>) -> Self {
-        Self { ledger: ledger.clone(), slots: ledger }
+    pub fn new(ledger: Arc<impl Ledger + Slots + Queues>) -> Self {
+        Self { ledger: ledger.clone(), slots: ledger.clone(), queues: ledger }
     }
 }
 
@@ -81,6 +109,11 @@ impl Harness {
     /// The same ledger's slots.
     pub fn slots(&self) -> Arc<dyn Slots> {
         self.opened().slots
+    }
+
+    /// The same ledger's queues.
+    pub fn queues(&self) -> Arc<dyn Queues> {
+        self.opened().queues
     }
 
     pub fn setup(&self) -> &Setup {

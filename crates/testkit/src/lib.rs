@@ -1,6 +1,6 @@
 //! What the tests of every crate share: the naive model of a ledger, the conformance cases of its ports
-//! (Ledger and Slots), the driver that compares a ledger with the model, and the oracle outside the product (a journaling
-//! load client, a journaling provider, and the judge of both).
+//! (Ledger, Slots and Queues), the driver that compares a ledger with the model, and the oracle outside the product (a
+//! journaling load client, a journaling provider, and the judge of both).
 //!
 //! Architecture invariant: depends on the domain alone. An adapter brings its own [`Backend`] and is tested
 //! from its own crate.
@@ -20,7 +20,7 @@ mod provider;
 mod sys;
 
 pub use clock::TestClock;
-pub use harness::{Backend, Harness, Opened, Setup};
+pub use harness::{Backend, Harness, LOOSE, NARROW, Opened, Setup};
 pub use model::{ModelBackend, ModelLedger};
 pub use powercut::{Disk, can_cut_power};
 pub use process::{Gateway, Launch, metric_in};

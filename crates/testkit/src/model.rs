@@ -1,6 +1,8 @@
 //! The oracle: a ledger written straight from the port's contract, with lists and linear scans. It is slow
 //! and forgets everything with its process; what it is for is being obviously right.
 
+mod dead;
+mod queues;
 mod quotas;
 mod row;
 mod rules;
@@ -48,10 +50,12 @@ impl ModelLedger {
         self.rules().restart();
     }
 
-    /// The rules with every ended lease taken back: a lease ends by its time, not by somebody's sweep.
+    /// The rules with every ended lease taken back and every message expired whose time is over: both happen by the
+    /// clock, not by somebody's sweep.
     fn rules(&self) -> MutexGuard<'_, Rules> {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         rules.end_leases(self.setup.clock.now());
+        rules.expire(self.setup.clock.now());
         rules
     }
 }

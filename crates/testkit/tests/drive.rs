@@ -7,17 +7,19 @@ use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Counts, Durability, EventId, Forecast, Health, Ledger,
-    LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement, Slot,
+    Acked, Admission, Admitted, Cancelled, Claim, ClaimRequest, Counts, Durability, EventId, Extension,
+    Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page, QueueCounts,
+    QueueName, Queues, Released, Requeue, Requeued, Reservation, Reserved, Settled, Settlement, Slot,
     SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
-use tidegate_testkit::drive::{compare_slots_with_model, compare_with_model};
+use tidegate_testkit::drive::{compare_queues_with_model, compare_slots_with_model, compare_with_model};
 use tidegate_testkit::{Backend, ModelBackend, Opened, Setup};
 
 #[test]
 fn the_model_agrees_with_itself() {
     compare_with_model(100, ModelBackend::default);
     compare_slots_with_model(200, ModelBackend::default);
+    compare_queues_with_model(200, ModelBackend::default);
 }
 
 #[test]
@@ -55,6 +57,31 @@ fn a_slot_that_was_not_given_back_is_caught() {
     assert!(is_caught(Fault::KeepsReleased));
 }
 
+#[test]
+fn a_pop_that_was_not_kept_is_caught() {
+    assert!(is_caught(Fault::PopsWithoutKeeping));
+}
+
+#[test]
+fn a_lost_ack_is_caught() {
+    assert!(is_caught(Fault::DropsAcks));
+}
+
+#[test]
+fn a_lost_edit_is_caught() {
+    assert!(is_caught(Fault::RequeuesTheOldText));
+}
+
+#[test]
+fn a_forgotten_pause_is_caught() {
+    assert!(is_caught(Fault::ForgetsPauses));
+}
+
+#[test]
+fn an_expired_message_handed_out_is_caught() {
+    assert!(is_caught(Fault::NeverExpires));
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     ClaimsOneTooMany,
@@ -64,6 +91,11 @@ enum Fault {
     DropsSlotMessages,
     SkipsAhead,
     KeepsReleased,
+    PopsWithoutKeeping,
+    DropsAcks,
+    RequeuesTheOldText,
+    ForgetsPauses,
+    NeverExpires,
 }
 
 fn is_caught(fault: Fault) -> bool {
@@ -72,6 +104,11 @@ fn is_caught(fault: Fault) -> bool {
         Fault::DropsSlotMessages | Fault::SkipsAhead | Fault::KeepsReleased => {
             compare_slots_with_model(100, backend);
         }
+        Fault::PopsWithoutKeeping
+        | Fault::DropsAcks
+        | Fault::RequeuesTheOldText
+        | Fault::ForgetsPauses
+        | Fault::NeverExpires => compare_queues_with_model(100, backend),
         _ => compare_with_model(100, backend),
     })
     .is_err()
@@ -87,13 +124,14 @@ struct Faulty {
     fault: Fault,
     inner: Arc<dyn Ledger>,
     slots: Arc<dyn Slots>,
+    queues: Arc<dyn Queues>,
 }
 
 #[async_trait]
 impl Backend for FaultyBackend {
     async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
-        let Opened { ledger, slots } = self.inner.open(setup).await?;
-        Ok(Opened::new(Arc::new(Faulty { fault: self.fault, inner: ledger, slots })))
+        let Opened { ledger, slots, queues } = self.inner.open(setup).await?;
+        Ok(Opened::new(Arc::new(Faulty { fault: self.fault, inner: ledger, slots, queues })))
     }
 }
 
@@ -104,6 +142,7 @@ impl Ledger for Faulty {
             match self.fault {
                 Fault::ChargesNothing => admission.charge = None,
                 Fault::ForgetsKeys => admission.idempotency = None,
+                Fault::NeverExpires => admission.expires = None,
                 _ => (),
             }
         }
@@ -215,5 +254,57 @@ impl Slots for Faulty {
         jitter: u64,
     ) -> Result<Forecast, LedgerError> {
         self.slots.forecast(config, requested, jitter).await
+    }
+}
+
+#[async_trait]
+impl Queues for Faulty {
+    async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError> {
+        if self.fault == Fault::PopsWithoutKeeping {
+            return self.inner.claim(ClaimRequest { queue, max, lease_ms: 60_000, wait_ms }).await;
+        }
+        self.queues.pop(queue, max, wait_ms).await
+    }
+
+    async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {
+        self.queues.extend(batch).await
+    }
+
+    async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError> {
+        if self.fault == Fault::DropsAcks {
+            return Ok(ids.iter().map(|_| Acked::Acked).collect());
+        }
+        self.queues.ack(ids).await
+    }
+
+    async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError> {
+        self.queues.cancel(ids).await
+    }
+
+    async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
+        self.queues.list(filter, page).await
+    }
+
+    async fn requeue(&self, mut batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
+        if self.fault == Fault::RequeuesTheOldText {
+            batch.iter_mut().for_each(|requeue| requeue.body = None);
+        }
+        self.queues.requeue(batch).await
+    }
+
+    async fn delete_dead(&self, ids: Vec<MessageId>) -> Result<Vec<bool>, LedgerError> {
+        self.queues.delete_dead(ids).await
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError> {
+        self.queues.purge(queue).await
+    }
+
+    async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError> {
+        self.queues.pause(queue, paused && self.fault != Fault::ForgetsPauses).await
+    }
+
+    async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError> {
+        self.queues.queue_counts().await
     }
 }

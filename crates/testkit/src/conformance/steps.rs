@@ -1,7 +1,8 @@
 use bytes::Bytes;
 use tidegate_domain::{
     Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Due, Fingerprint, Idempotency, IdempotencyKey,
-    Lane, MessageId, MessageRecord, OnLimit, Outcome, QueueName, Recipient, Settled, Settlement, UserId,
+    Lane, MessageId, MessageRecord, OnLimit, Outcome, QueueName, Recipient, Settled, Settlement, Timestamp,
+    UserId,
 };
 
 use crate::Harness;
@@ -61,6 +62,21 @@ impl Draft {
 
     pub fn charged_to(mut self, name: &str) -> Self {
         self.0.charge = Some(user(name));
+        self
+    }
+
+    pub fn expires(mut self, at: Timestamp) -> Self {
+        self.0.expires = Some(at);
+        self
+    }
+
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.0.headers.0.push((name.into(), value.into()));
+        self
+    }
+
+    pub fn needs_ack(mut self) -> Self {
+        self.0.ack_required = true;
         self
     }
 

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tidegate_domain::{Lane, Outcome};
 
+use super::queues::QueueOp;
 use super::slots::SlotOp;
 
 /// Few of everything, so that operations meet: users, recipients, keys, queues are small numbers.
@@ -28,6 +29,7 @@ pub enum Op {
         max: usize,
     },
     Slots(SlotOp),
+    Queues(QueueOp),
     /// Leases are void, everything answered stays.
     Reopen,
     Sweep,
@@ -45,6 +47,9 @@ pub struct Admit {
     pub body: u8,
     /// Deferred when the quota is used up, up to this horizon.
     pub defer_ms: Option<u64>,
+    pub expires_in_ms: Option<u64>,
+    pub header: Option<u8>,
+    pub ack_required: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -76,7 +81,7 @@ pub fn ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..length_max)
 }
 
-fn admit() -> impl Strategy<Value = Admit> {
+pub(super) fn admit() -> impl Strategy<Value = Admit> {
     let due_in_ms = prop_oneof![4 => Just(None), 1 => select(vec![-500, 0, 50, 1_000]).prop_map(Some)];
     let recipient = proptest::option::weighted(0.7, 0..4u8);
     let user = proptest::option::weighted(0.4, 0..3u8);
@@ -92,6 +97,9 @@ fn admit() -> impl Strategy<Value = Admit> {
             key,
             body,
             defer_ms,
+            expires_in_ms: None,
+            header: None,
+            ack_required: false,
         },
     )
 }
@@ -113,7 +121,7 @@ pub(super) fn settle() -> impl Strategy<Value = Settle> {
 }
 
 /// Mostly within leases, delays and windows; sometimes exactly at their ends; seldom past the key window.
-fn advance_ms() -> impl Strategy<Value = u64> {
+pub(super) fn advance_ms() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..120u64,
         3 => select(vec![50, 100, 1_000, 30_000, 60_000]),

@@ -1,7 +1,8 @@
 use anyhow::{Context, ensure};
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    Admitted, Claim, ClaimRequest, Clock, Due, Ledger, MessageId, OnLimit, Settlement, Status, Timestamp,
+    Admitted, Claim, ClaimRequest, Clock, Due, Ledger, MessageId, MessageRecord, OnLimit, Queues, Settlement,
+    Status, Timestamp,
 };
 
 use super::op::{Admit, Op, Settle};
@@ -16,7 +17,7 @@ pub struct Pair<'a> {
     /// In admission order: the subject's id, the model's id.
     pub(super) ids: Vec<(MessageId, MessageId)>,
     /// In the order they were handed out.
-    leases: Vec<[(MessageId, u64); 2]>,
+    pub(super) leases: Vec<[(MessageId, u64); 2]>,
 }
 
 /// An answer with the message's place in admission order instead of its id.
@@ -55,6 +56,7 @@ impl<'a> Pair<'a> {
                 agree(&ours, &self.model.quotas(None, *max).await?)?;
             }
             Op::Slots(op) => self.apply_slots(op).await?,
+            Op::Queues(op) => self.apply_queues(op).await?,
             Op::Reopen => {
                 self.subject.reopen().await?;
                 self.model.restart();
@@ -64,35 +66,46 @@ impl<'a> Pair<'a> {
                 self.model.sweep().await?;
             }
         }
-        self.compare_books(matches!(op, Op::Sweep | Op::Reopen)).await
+        self.compare_books(op).await
     }
 
     /// Every record, and every quota that a record's user has.
     pub async fn compare_records(&self) -> anyhow::Result<()> {
         let subject = self.subject.ledger();
         for (place, (ours, theirs)) in self.ids.iter().enumerate() {
-            let mut record = subject.message(*ours).await?.context("a known message")?;
-            ensure!(record.id == *ours, "asked for {ours}, got {}", record.id);
-            record.id = *theirs;
-            let expected = self.model.message(*theirs).await?.context("a known message")?;
+            let record = subject.message(*ours).await?;
+            ensure!(record.as_ref().is_none_or(|record| record.id == *ours), "asked for {ours}: {record:?}");
+            let record = record.map(|record| self.as_model_record(record));
+            let expected = self.model.message(*theirs).await?.map(without_expiry_time);
             agree(&record, &expected).with_context(|| format!("message {place}"))?;
+            let Some(record) = record else { continue };
             if let Some(user) = record.user {
                 agree(&subject.quota(user.clone()).await?, &self.model.quota(user).await?)?;
             }
-            ensure!(record.status == Status::Pending || record.settled_at.is_some());
+            let is_over = matches!(record.status, Status::Pending | Status::Expired);
+            ensure!(is_over || record.settled_at.is_some());
         }
         Ok(())
     }
 
-    /// How many leases have ended is only certain after a sweep.
-    async fn compare_books(&self, with_leases: bool) -> anyhow::Result<()> {
+    /// How many leases have ended and how many messages have expired is only certain after a sweep.
+    async fn compare_books(&self, op: &Op) -> anyhow::Result<()> {
         let mut ours = self.subject.ledger().counts().await?;
         let theirs = self.model.counts().await?;
         ensure!(ours.balanced(), "unbalanced: {ours:?}");
-        if !with_leases {
+        if !matches!(op, Op::Sweep | Op::Reopen) {
             ours.leased = theirs.leased;
         }
-        agree(&ours, &theirs)
+        if !matches!(op, Op::Sweep) && ours.expired < theirs.expired {
+            let unnoticed = theirs.expired - ours.expired;
+            ensure!(ours.pending == theirs.pending + unnoticed, "{ours:?} instead of {theirs:?}");
+            (ours.pending, ours.expired, ours.depth) = (theirs.pending, theirs.expired, theirs.depth);
+        }
+        agree(&ours, &theirs)?;
+        if matches!(op, Op::Sweep) {
+            agree(&self.subject.queues().queue_counts().await?, &self.model.queue_counts().await?)?;
+        }
+        Ok(())
     }
 
     async fn admit(&mut self, batch: &[Admit]) -> anyhow::Result<()> {
@@ -116,12 +129,7 @@ impl<'a> Pair<'a> {
         let request = ClaimRequest { queue, max, lease_ms, wait_ms: 0 };
         let ours = self.subject.ledger().claim(request.clone()).await?;
         let theirs = self.model.claim(request).await?;
-        let translated: Vec<Claim> = ours
-            .iter()
-            .zip(theirs.iter().map(|claim| claim.token).chain(std::iter::repeat(0)))
-            .map(|(claim, token)| Claim { id: self.their_id(claim.id), token, ..claim.clone() })
-            .collect();
-        agree(&translated, &theirs)?;
+        agree(&self.as_model_claims(&ours, &theirs), &theirs)?;
         for (ours, theirs) in ours.iter().zip(&theirs) {
             let earlier = self.leases.iter().filter(|[(id, _), _]| *id == ours.id);
             ensure!(earlier.clone().all(|[(_, token), _]| *token < ours.token), "the token did not grow");
@@ -151,10 +159,30 @@ impl<'a> Pair<'a> {
         agree(&ours, &self.model.settle(batch_of(1)).await?)
     }
 
+    /// The subject's claims with the model's ids and tokens.
+    pub(super) fn as_model_claims(&self, ours: &[Claim], theirs: &[Claim]) -> Vec<Claim> {
+        ours.iter()
+            .zip(theirs.iter().map(|claim| claim.token).chain(std::iter::repeat(0)))
+            .map(|(claim, token)| Claim { id: self.their_id(claim.id), token, ..claim.clone() })
+            .collect()
+    }
+
+    pub(super) fn as_model_record(&self, record: MessageRecord) -> MessageRecord {
+        without_expiry_time(MessageRecord { id: self.their_id(record.id), ..record })
+    }
+
     /// An id that the subject made up stays as it is and won't agree.
     pub(super) fn their_id(&self, ours: MessageId) -> MessageId {
         self.ids.iter().find(|(id, _)| *id == ours).map_or(ours, |(_, theirs)| *theirs)
     }
+}
+
+/// When a ledger notices that a waiting message's time is over is its own affair.
+pub(super) fn without_expiry_time(mut record: MessageRecord) -> MessageRecord {
+    if record.status == Status::Expired {
+        record.settled_at = None;
+    }
+    record
 }
 
 fn new_id(admitted: &Admitted) -> Option<MessageId> {
@@ -181,6 +209,13 @@ fn draft(admit: &Admit, now: Timestamp) -> Draft {
     if let Some(horizon_ms) = admit.defer_ms {
         draft.0.on_limit = OnLimit::Defer { horizon_ms };
     }
+    if let Some(ms) = admit.expires_in_ms {
+        draft = draft.expires(now.plus_ms(ms));
+    }
+    if let Some(header) = admit.header {
+        draft = draft.header("header", &header.to_string());
+    }
+    draft.0.ack_required = admit.ack_required;
     draft
 }
 

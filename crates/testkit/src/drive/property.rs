@@ -3,7 +3,8 @@ use std::hash::{BuildHasher, RandomState};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-use super::{Op, drive, ops, slot_ops};
+use super::{Op, drive, ops, queue_ops, slot_ops};
+use crate::harness::{loose, named, narrow};
 use crate::{Backend, Harness, ModelLedger, Setup};
 
 const OPS_MAX: usize = 80;
@@ -26,6 +27,11 @@ pub fn compare_slots_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B)
     compare(cases, &slot_ops(OPS_MAX), backend);
 }
 
+/// The same with sequences that are mostly about what people and consumers do with queues.
+pub fn compare_queues_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B) {
+    compare(cases, &queue_ops(OPS_MAX), backend);
+}
+
 fn compare<B: Backend>(cases: u32, sequences: &impl Strategy<Value = Vec<Op>>, backend: impl Fn() -> B) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -38,6 +44,7 @@ fn compare<B: Backend>(cases: u32, sequences: &impl Strategy<Value = Vec<Op>>, b
                 pending_max: PENDING_MAX,
                 slots_max: SLOTS_MAX,
                 slot_retention_ms: SLOT_RETENTION_MS,
+                queue_rules: vec![named("queue2", loose()), named("queue3", narrow(3, 5))],
                 ..Setup::default()
             };
             let model = ModelLedger::new(setup.clone());

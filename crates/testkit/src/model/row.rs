@@ -9,6 +9,12 @@ pub struct Row {
     pub failures: u32,
     /// How often a channel accepted it.
     pub acks: u32,
+    /// Its place in the order of admission, or of requeueing.
+    pub order: u64,
+    /// Whether it waits for the earlier ones of its recipient.
+    pub strict: bool,
+    /// A dead letter that was removed for good: counted, and otherwise unknown.
+    pub removed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +25,7 @@ pub struct Lease {
 }
 
 impl Row {
-    pub fn new(id: MessageId, admission: Admission, now: Timestamp) -> Self {
+    pub fn new(id: MessageId, admission: Admission, now: Timestamp, order: u64, strict: bool) -> Self {
         let due_at = match admission.due {
             Due::Now => now,
             Due::At(at) => at,
@@ -41,7 +47,7 @@ impl Row {
             ack_required: admission.ack_required,
             body: admission.body,
         };
-        Self { record, lease: None, spent: 0, failures: 0, acks: 0 }
+        Self { record, lease: None, spent: 0, failures: 0, acks: 0, order, strict, removed: false }
     }
 
     /// Failed attempts since it was admitted or requeued.
@@ -55,8 +61,21 @@ impl Row {
         self.record.status == Status::Pending
     }
 
+    /// Pending, and nobody holds it.
+    pub fn is_waiting(&self) -> bool {
+        self.is_pending() && self.lease.is_none()
+    }
+
+    /// It ends without an attempt.
+    pub fn end(&mut self, status: Status, now: Timestamp) {
+        self.lease = None;
+        self.record.status = status;
+        self.record.settled_at = Some(now);
+    }
+
     pub fn waits_in_chain_of(&self, other: &Self) -> bool {
         self.is_pending()
+            && self.strict
             && self.record.queue == other.record.queue
             && self.record.recipient.is_some()
             && self.record.recipient == other.record.recipient

@@ -1,7 +1,8 @@
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
     Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Idempotency, Lane,
-    MessageId, MessageRecord, OnLimit, Outcome, QueueName, Settled, Settlement, Status, Timestamp, UserId,
+    MessageId, MessageRecord, OnLimit, Order, Outcome, QueueName, Settled, Settlement, Status, Timestamp,
+    UserId,
 };
 
 use super::quotas::Account;
@@ -19,6 +20,8 @@ pub struct Rules {
     accounts: Vec<Account>,
     turns: Vec<Turn>,
     last_token: u64,
+    pub(super) last_order: u64,
+    pub(super) paused: Vec<QueueName>,
 }
 
 #[derive(Debug)]
@@ -49,6 +52,12 @@ impl Rules {
         }
     }
 
+    /// What nobody holds and whose time is over has expired, whenever somebody looks.
+    pub fn expire(&mut self, now: Timestamp) {
+        let over = |row: &&mut Row| row.is_waiting() && row.record.expires_at.is_some_and(|at| at <= now);
+        self.rows.iter_mut().filter(over).for_each(|row| row.end(Status::Expired, now));
+    }
+
     pub fn admit(&mut self, admission: Admission, now: Timestamp, setup: &Setup) -> Admitted {
         if let Some(idempotency) = admission.idempotency
             && let Some(used) = self.used_key(idempotency, now, setup.idempotency_window_ms)
@@ -59,8 +68,11 @@ impl Rules {
                 Admitted::KeyConflict { id: used.id }
             };
         }
-        if self.rows.iter().filter(|row| row.is_pending()).count() >= setup.pending_max {
+        if !self.has_room(setup) {
             return Admitted::Full;
+        }
+        if !self.queue_has_room(&admission.queue, admission.lane, setup) {
+            return Admitted::QueueFull;
         }
         let mut deferred_to = None;
         let quota = match &admission.charge {
@@ -86,7 +98,9 @@ impl Rules {
         if let Some(idempotency) = admission.idempotency {
             self.keys.push(UsedKey { idempotency, id, at: now });
         }
-        let mut row = Row::new(id, admission, now);
+        self.last_order += 1;
+        let strict = setup.rule_of(&admission.queue).order == Order::Strict;
+        let mut row = Row::new(id, admission, now, self.last_order, strict);
         if let (Some(due), Some(quota)) = (deferred_to, quota) {
             // The later of what the caller asked for and what the quota allows.
             let due = due.max(row.record.due_at);
@@ -206,7 +220,7 @@ impl Rules {
     }
 
     pub fn message(&self, id: MessageId) -> Option<MessageRecord> {
-        self.rows.iter().find(|row| row.record.id == id).map(|row| row.record.clone())
+        self.rows.iter().find(|row| row.record.id == id && !row.removed).map(|row| row.record.clone())
     }
 
     pub fn counts(&self) -> Counts {
@@ -223,6 +237,15 @@ impl Rules {
         }
     }
 
+    pub(super) fn has_room(&self, setup: &Setup) -> bool {
+        self.rows.iter().filter(|row| row.is_pending()).count() < setup.pending_max
+    }
+
+    pub(super) fn queue_has_room(&self, queue: &QueueName, lane: Lane, setup: &Setup) -> bool {
+        let pending = self.rows.iter().filter(|row| row.is_pending() && row.record.queue == *queue).count();
+        setup.rule_of(queue).lets_in(pending as u64, lane)
+    }
+
     fn used_key(&self, wanted: Idempotency, now: Timestamp, window_ms: u64) -> Option<&UsedKey> {
         let current = |used: &&UsedKey| now.since_ms(used.at) < window_ms;
         self.keys.iter().filter(current).rfind(|used| used.idempotency.key == wanted.key)
@@ -230,6 +253,9 @@ impl Rules {
 
     /// The next message to be leased, as a place in `rows`.
     fn choose(&mut self, queue: &QueueName, now: Timestamp) -> Option<usize> {
+        if self.paused.contains(queue) {
+            return None;
+        }
         let mut candidates: Vec<(Lane, Timestamp, usize)> = (0..self.rows.len())
             .filter(|&place| self.rows[place].record.queue == *queue && self.is_claimable(place, now))
             .map(|place| (self.lane_of_chain(place), self.rows[place].record.due_at, place))
@@ -246,7 +272,7 @@ impl Rules {
 
     fn is_claimable(&self, place: usize, now: Timestamp) -> bool {
         let row = &self.rows[place];
-        let is_head = !self.rows[..place].iter().any(|other| other.waits_in_chain_of(row));
+        let is_head = !self.rows.iter().any(|other| other.waits_in_chain_of(row) && other.order < row.order);
         row.is_pending() && is_head && row.lease.is_none() && row.record.due_at <= now
     }
 

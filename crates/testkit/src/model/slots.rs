@@ -101,8 +101,7 @@ impl Rules {
             if !row.is_pending() || row.lease.is_some() {
                 return Released::Used(slot);
             }
-            row.record.status = Status::Deleted;
-            row.record.settled_at = Some(now);
+            row.end(Status::Deleted, now);
         }
         self.slots.taken.retain(|taken| taken.slot.event != *event);
         Released::Released(slot)

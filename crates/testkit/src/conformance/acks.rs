@@ -1,0 +1,141 @@
+//! Accepted by its channel is not delivered; its recipient's ack is.
+
+use tidegate_domain::{Acked, AttemptResult, Clock, Outcome, Settled, Status};
+
+use super::queue_steps::{ACK_MS, accepted};
+use super::steps::{dead, retry, sms, text};
+use crate::Harness;
+
+pub async fn an_acked_message_is_delivered(h: &Harness) {
+    let id = h.put_accepted(sms("a")).await;
+    assert_eq!((h.status(id).await, h.counts().await.leased), (Status::Pending, 0));
+    h.clock.advance_ms(1_000);
+    assert_eq!(h.ack(id).await, Acked::Acked);
+    let record = h.record(id).await;
+    assert_eq!((record.status, record.settled_at), (Status::Delivered, Some(h.clock.now())));
+    let attempts: Vec<_> = record.attempts.iter().map(|a| (a.number, a.result, a.latency_ms)).collect();
+    assert_eq!(attempts, [(1, AttemptResult::Accepted, 7)]);
+    h.clock.advance_ms(ACK_MS);
+    assert_eq!(h.claim(9).await, []);
+    assert_eq!(h.counts().await.delivered, 1);
+}
+
+pub async fn an_unacked_message_is_due_again_and_counted_apart(h: &Harness) {
+    let id = h.put_accepted(sms("a")).await;
+    assert_eq!(h.record(id).await.due_at, h.clock.now().plus_ms(ACK_MS));
+    h.clock.advance_ms(ACK_MS - 1);
+    assert_eq!(h.claim(9).await, []);
+    h.clock.advance_ms(1);
+    let again = h.claim_one().await;
+    assert_eq!((again.attempt, again.failures, again.ack_attempts), (2, 0, 1));
+    assert!(again.ack_required);
+    assert_eq!(h.settle(&again, retry(0)).await, Settled::Done);
+    let third = h.claim_one().await;
+    assert_eq!((third.attempt, third.failures, third.ack_attempts), (3, 1, 1));
+    assert_eq!(h.settle(&third, accepted()).await, Settled::Done);
+    h.clock.advance_ms(ACK_MS);
+    let fourth = h.claim_one().await;
+    assert_eq!((fourth.attempt, fourth.failures, fourth.ack_attempts), (4, 1, 2));
+}
+
+pub async fn an_ack_during_a_redelivery_voids_its_lease(h: &Harness) {
+    let id = h.put_accepted(sms("a1").to("ann")).await;
+    h.put(sms("a2").to("ann")).await;
+    h.clock.advance_ms(ACK_MS);
+    let again = h.claim_one().await;
+    assert_eq!(again.id, id);
+    assert_eq!(h.ack(id).await, Acked::Acked);
+    assert_eq!(h.counts().await.leased, 0);
+    assert_eq!(h.settle(&again, retry(0)).await, Settled::LostLease);
+    assert_eq!((h.status(id).await, h.record(id).await.attempts.len()), (Status::Delivered, 1));
+    assert_eq!(text(&h.claim_one().await), "a2");
+}
+
+pub async fn an_awaited_ack_holds_its_chain(h: &Harness) {
+    let id = h.put_accepted(sms("a1").to("ann")).await;
+    h.put_all([sms("a2").to("ann"), sms("b1").to("bob")]).await;
+    assert_eq!(h.deliver_all().await, ["b1"]);
+    assert_eq!(h.ack(id).await, Acked::Acked);
+    assert_eq!(h.deliver_all().await, ["a2"]);
+}
+
+pub async fn only_what_was_accepted_can_be_acked(h: &Harness) {
+    let [later, other_ledger] = h.unknown_ids().await;
+    assert_eq!(h.ack(later).await, Acked::Unknown);
+    assert_eq!(h.ack(other_ledger).await, Acked::Unknown);
+    let id = h.put(sms("a").needs_ack()).await;
+    assert_eq!(h.ack(id).await, Acked::NotAwaited);
+    let claim = h.claim_one().await;
+    assert_eq!(h.ack(id).await, Acked::NotAwaited);
+    h.deliver(&claim).await;
+    assert_eq!(h.ack(id).await, Acked::Already);
+    let refused = h.put_dead(sms("b")).await;
+    assert_eq!(h.ack(refused).await, Acked::NotAwaited);
+}
+
+pub async fn a_second_ack_changes_nothing(h: &Harness) {
+    let id = h.put_accepted(sms("a")).await;
+    assert_eq!(h.ack(id).await, Acked::Acked);
+    let record = h.record(id).await;
+    h.clock.advance_ms(5);
+    assert_eq!(h.ack(id).await, Acked::Already);
+    assert_eq!(h.record(id).await, record);
+    h.reopen().await.expect("reopen");
+    assert_eq!(h.ack(id).await, Acked::Already);
+    assert_eq!(h.counts().await.delivered, 1);
+}
+
+pub async fn a_batch_of_acks_is_decided_item_by_item(h: &Harness) {
+    let a = h.put_accepted(sms("a")).await;
+    let b = h.put_accepted(sms("b")).await;
+    let c = h.put(sms("c")).await;
+    let unknown = h.unknown_ids().await[0];
+    let acked = h.queues().ack(vec![a, c, unknown, b, a]).await.expect("ack");
+    assert_eq!(acked, [Acked::Acked, Acked::NotAwaited, Acked::Unknown, Acked::Acked, Acked::Already]);
+    assert_eq!(h.counts().await.delivered, 2);
+}
+
+pub async fn an_ack_comes_too_late_for_a_dead_letter(h: &Harness) {
+    let id = h.put_accepted(sms("a")).await;
+    h.clock.advance_ms(ACK_MS);
+    let again = h.claim_one().await;
+    assert_eq!(h.settle(&again, dead()).await, Settled::Done);
+    assert_eq!(h.ack(id).await, Acked::NotAwaited);
+    assert_eq!(h.counts().await.dead, 1);
+}
+
+pub async fn an_awaited_ack_survives_a_reopen(h: &Harness) {
+    let id = h.put_accepted(sms("a")).await;
+    let other = h.put_accepted(sms("b")).await;
+    let record = h.record(id).await;
+    h.reopen().await.expect("reopen");
+    assert_eq!(h.record(id).await, record);
+    h.clock.advance_ms(ACK_MS - 1);
+    assert_eq!(h.claim(9).await, []);
+    assert_eq!(h.ack(id).await, Acked::Acked);
+    h.clock.advance_ms(1);
+    let again = h.claim_one().await;
+    assert_eq!((again.id, again.attempt, again.failures, again.ack_attempts), (other, 2, 0, 1));
+}
+
+/// Whatever a settlement of the same moment says, what was answered as acked is delivered.
+pub async fn an_ack_beside_a_settlement_is_kept(h: &Harness) {
+    for round in 0..20 {
+        let id = h.put_accepted(sms(&round.to_string())).await;
+        h.clock.advance_ms(ACK_MS);
+        let again = h.claim_one().await;
+        let (_, acked) = tokio::join!(h.settle(&again, retry(1)), h.ack(id));
+        assert_eq!((acked, h.status(id).await), (Acked::Acked, Status::Delivered), "round {round}");
+    }
+    h.clock.advance_ms(ACK_MS);
+    assert_eq!(h.claim(9).await, []);
+}
+
+pub async fn a_released_redelivery_still_awaits_its_ack(h: &Harness) {
+    let id = h.put_accepted(sms("a")).await;
+    h.clock.advance_ms(ACK_MS);
+    let again = h.claim_one().await;
+    assert_eq!(h.settle(&again, Outcome::Released).await, Settled::Done);
+    assert_eq!(h.ack(id).await, Acked::Acked);
+    assert_eq!(h.claim(9).await, []);
+}

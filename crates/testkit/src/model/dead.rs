@@ -1,0 +1,47 @@
+//! Dead letters that come back or go for good.
+
+use tidegate_domain::{AttemptRecord, AttemptResult, MessageId, Requeue, Requeued, Status, Timestamp};
+
+use super::row::Row;
+use super::rules::Rules;
+use crate::Setup;
+
+impl Rules {
+    pub fn requeue(&mut self, requeue: Requeue, now: Timestamp, setup: &Setup) -> Requeued {
+        let Some((queue, lane)) =
+            self.dead(requeue.id).map(|row| (row.record.queue.clone(), row.record.lane))
+        else {
+            return Requeued::NotDead;
+        };
+        if !self.has_room(setup) || !self.queue_has_room(&queue, lane, setup) {
+            return Requeued::Full;
+        }
+        self.last_order += 1;
+        let order = self.last_order;
+        let Some(row) = self.dead(requeue.id) else { return Requeued::NotDead };
+        row.order = order;
+        row.failures = 0;
+        row.spent = row.record.attempts.last().map_or(0, |attempt| attempt.number) + 1;
+        let result = AttemptResult::Requeued;
+        let attempt = AttemptRecord { number: row.spent, at: now, latency_ms: 0, result, reason: None };
+        let record = &mut row.record;
+        record.attempts.push(attempt);
+        (record.status, record.settled_at, record.reason) = (Status::Pending, None, None);
+        record.due_at = now.plus_ms(requeue.delay_ms);
+        if let Some(body) = requeue.body {
+            record.body = body;
+        }
+        Requeued::Requeued
+    }
+
+    pub fn delete_dead(&mut self, id: MessageId) -> bool {
+        let Some(row) = self.dead(id) else { return false };
+        row.record.status = Status::Deleted;
+        row.removed = true;
+        true
+    }
+
+    fn dead(&mut self, id: MessageId) -> Option<&mut Row> {
+        self.known(id).filter(|row| row.record.status == Status::Dead)
+    }
+}

@@ -1,0 +1,174 @@
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidegate_domain::{
+    Acked, Cancelled, Claim, ClaimRequest, Clock, Extension, Filter, Lane, LedgerError, Listing, MessageId,
+    MessageRecord, Outcome, Page, QueueCounts, QueueName, Queues, Requeue, Requeued, Settled, Settlement,
+    Status, Timestamp,
+};
+use tokio::time::Instant;
+
+use super::row::Row;
+use super::rules::Rules;
+use super::{ModelLedger, POLL};
+
+#[async_trait]
+impl Queues for ModelLedger {
+    async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError> {
+        let deadline = Instant::now() + Duration::from_millis(wait_ms);
+        loop {
+            let popped = self.rules().pop(&queue, max, self.setup.clock.now());
+            if !popped.is_empty() || Instant::now() >= deadline {
+                return Ok(popped);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        Ok(batch.iter().map(|extension| rules.extend(extension, now)).collect())
+    }
+
+    async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError> {
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        Ok(ids.into_iter().map(|id| rules.ack(id, now)).collect())
+    }
+
+    async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError> {
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        Ok(ids.into_iter().map(|id| rules.cancel(id, now)).collect())
+    }
+
+    async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
+        Ok(self.rules().list(&filter, &page))
+    }
+
+    async fn requeue(&self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        Ok(batch.into_iter().map(|requeue| rules.requeue(requeue, now, &self.setup)).collect())
+    }
+
+    async fn delete_dead(&self, ids: Vec<MessageId>) -> Result<Vec<bool>, LedgerError> {
+        let mut rules = self.rules();
+        Ok(ids.into_iter().map(|id| rules.delete_dead(id)).collect())
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError> {
+        Ok(self.rules().purge(&queue, self.setup.clock.now()))
+    }
+
+    async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError> {
+        Ok(self.rules().pause(&queue, paused))
+    }
+
+    async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError> {
+        Ok(self.rules().queue_counts())
+    }
+}
+
+impl Rules {
+    /// Claims and delivers, one by one.
+    fn pop(&mut self, queue: &QueueName, max: usize, now: Timestamp) -> Vec<Claim> {
+        let one = ClaimRequest { queue: queue.clone(), max: 1, lease_ms: 1, wait_ms: 0 };
+        let mut popped = Vec::new();
+        while popped.len() < max
+            && let Some(claim) = self.claim(&one, now).pop()
+        {
+            let outcome = Outcome::Delivered;
+            self.settle(Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 }, now);
+            popped.push(claim);
+        }
+        popped
+    }
+
+    fn extend(&mut self, extension: &Extension, now: Timestamp) -> Settled {
+        let lease = self.known(extension.id).and_then(|row| row.lease.as_mut());
+        match lease.filter(|lease| lease.token == extension.token) {
+            None => Settled::LostLease,
+            Some(lease) => {
+                lease.until = now.plus_ms(extension.lease_ms);
+                Settled::Done
+            }
+        }
+    }
+
+    fn ack(&mut self, id: MessageId, now: Timestamp) -> Acked {
+        let Some(row) = self.known(id) else { return Acked::Unknown };
+        match row.record.status {
+            Status::Delivered => Acked::Already,
+            Status::Pending if row.acks > 0 => {
+                row.end(Status::Delivered, now);
+                Acked::Acked
+            }
+            _ => Acked::NotAwaited,
+        }
+    }
+
+    fn cancel(&mut self, id: MessageId, now: Timestamp) -> Cancelled {
+        match self.known(id) {
+            None => Cancelled::Unknown,
+            Some(row) if !row.is_pending() => Cancelled::Ended,
+            Some(row) if !row.is_waiting() => Cancelled::UnderWay,
+            Some(row) => {
+                row.end(Status::Deleted, now);
+                Cancelled::Cancelled
+            }
+        }
+    }
+
+    fn list(&self, filter: &Filter, page: &Page) -> Listing {
+        let after = |row: &&Row| page.after.is_none_or(|after| row.record.id.seq() > after.seq());
+        let shown = self.rows.iter().filter(|row| !row.removed).filter(after);
+        let mut matching: Vec<_> =
+            shown.map(|row| &row.record).filter(|record| matches(record, filter)).cloned().collect();
+        let more = matching.len() > page.max;
+        matching.truncate(page.max);
+        let next = matching.last().map(|record| record.id).or(page.after).filter(|_| more);
+        Listing { messages: matching, next }
+    }
+
+    fn purge(&mut self, queue: &QueueName, now: Timestamp) -> u64 {
+        let of_queue = |row: &&mut Row| row.record.queue == *queue && row.is_waiting();
+        self.rows.iter_mut().filter(of_queue).map(|row| row.end(Status::Deleted, now)).count() as u64
+    }
+
+    fn pause(&mut self, queue: &QueueName, paused: bool) -> bool {
+        self.paused.retain(|other| other != queue);
+        let known = self.rows.iter().any(|row| row.record.queue == *queue);
+        if known && paused {
+            self.paused.push(queue.clone());
+        }
+        known
+    }
+
+    fn queue_counts(&self) -> Vec<QueueCounts> {
+        let mut names: Vec<_> = self.rows.iter().map(|row| row.record.queue.clone()).collect();
+        names.sort();
+        names.dedup();
+        let counts = |queue: QueueName| {
+            let pending = || self.rows.iter().filter(|row| row.is_pending() && row.record.queue == queue);
+            QueueCounts {
+                paused: self.paused.contains(&queue),
+                depth: Lane::ALL.map(|lane| pending().filter(|row| row.record.lane == lane).count() as u64),
+                leased: pending().filter(|row| row.lease.is_some()).count() as u64,
+                queue,
+            }
+        };
+        names.into_iter().map(counts).collect()
+    }
+
+    pub(super) fn known(&mut self, id: MessageId) -> Option<&mut Row> {
+        self.rows.iter_mut().find(|row| row.record.id == id && !row.removed)
+    }
+}
+
+fn matches(record: &MessageRecord, filter: &Filter) -> bool {
+    filter.queue.as_ref().is_none_or(|queue| record.queue == *queue)
+        && filter.status.is_none_or(|status| record.status == status)
+        && (!filter.ended || record.status != Status::Pending)
+        && filter.recipient.as_ref().is_none_or(|wanted| record.recipient.as_ref() == Some(wanted))
+        && filter.lane.is_none_or(|lane| record.lane == lane)
+        && filter.from.is_none_or(|from| record.admitted_at >= from)
+        && filter.to.is_none_or(|to| record.admitted_at < to)
+}
