@@ -89,6 +89,7 @@ fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
 
 fn check_config(args: SettingsArgs) -> anyhow::Result<ExitCode> {
     let loaded = Loaded::from_sources(&args.sources()?)?;
+    wiring::check(&loaded.settings)?;
     let mut text = "ok\n".to_owned();
     for changed in &loaded.changed {
         text.push_str(&format!("{} = {}  ({})\n", changed.key, changed.value, changed.origin));

@@ -1,5 +1,6 @@
 //! Settings: compiled-in defaults, then a file, the environment, flags; all checked before anything starts.
 
+mod channels;
 mod layers;
 mod limits;
 mod policies;
@@ -7,23 +8,25 @@ mod principals;
 mod problem;
 mod queues;
 mod reader;
+mod sender;
 mod slots;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use tidegate_domain::Durability;
 use tidegate_domain::limits::Policy;
-use tidegate_domain::{Durability, RetryPolicy};
 use tidegate_edge::{GateOptions, Limits, PrincipalSpec, bind_is_loopback};
 use tracing_subscriber::EnvFilter;
 
 use self::layers::Layers;
 use self::reader::Reader;
 
+pub use self::channels::{ChannelsSettings, InboxSettings, WebhookSettings};
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
 pub use self::problem::{Origin, Problem, Problems};
 pub use self::queues::{ChannelKind, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
+pub use self::sender::{SenderSettings, StatsSettings};
 pub use self::slots::SlotSettings;
 
 /// The reference of all settings, and their defaults.
@@ -44,6 +47,8 @@ pub struct Settings {
     pub slots: SlotSettings,
     pub sender: SenderSettings,
     pub queues: QueuesSettings,
+    pub channels: ChannelsSettings,
+    pub stats: StatsSettings,
     pub principals: Vec<PrincipalSpec>,
     pub policies: Vec<Policy>,
     pub gate: GateOptions,
@@ -71,15 +76,6 @@ pub struct EmbeddedSettings {
     pub readers: usize,
     pub slots_max: usize,
     pub slot_retention_ms: u64,
-}
-
-#[derive(Debug, Clone)]
-pub struct SenderSettings {
-    pub concurrency: usize,
-    pub batch: usize,
-    pub lease_ms: u64,
-    pub attempt_timeout: Duration,
-    pub retry: RetryPolicy,
 }
 
 #[derive(Debug, Clone)]
@@ -134,6 +130,8 @@ impl Settings {
         let slots = SlotSettings::read(reader);
         let sender = SenderSettings::read(reader);
         let queues = QueuesSettings::read(reader, &layers.queues, &sender);
+        let channels = ChannelsSettings::read(reader, queues.as_ref());
+        let stats = StatsSettings::read(reader);
         let log = LogSettings::read(reader);
         let principals = principals::read(&layers.principals, &mut reader.problems);
         let policies = policies::read(&layers.policies, &mut reader.problems);
@@ -148,6 +146,8 @@ impl Settings {
             slots: slots?,
             sender,
             queues: queues?,
+            channels,
+            stats,
             principals,
             policies,
             gate,
@@ -231,35 +231,6 @@ impl EmbeddedSettings {
     }
 }
 
-impl SenderSettings {
-    fn read(reader: &mut Reader<'_>) -> Self {
-        let settings = Self {
-            concurrency: reader.size("sender.concurrency", 1..=100_000),
-            batch: reader.size("sender.batch", 1..=65_536),
-            lease_ms: reader.number("sender.lease_ms", 1_000..=MS_MAX),
-            attempt_timeout: reader.millis("sender.attempt_timeout_ms", 1..=MS_MAX),
-            retry: RetryPolicy {
-                attempts_max: u32::try_from(reader.number("sender.attempts_max", 1..=1_000)).unwrap_or(1),
-                base_ms: reader.number("sender.retry_base_ms", 1..=YEAR_MS),
-                max_ms: reader.number("sender.retry_max_ms", 1..=YEAR_MS),
-                ack_within_ms: reader.number("sender.ack_within_ms", 1..=YEAR_MS),
-            },
-        };
-        if Duration::from_millis(settings.lease_ms) <= settings.attempt_timeout {
-            let timeout = settings.attempt_timeout.as_millis();
-            let what =
-                format!("{} does not outlast sender.attempt_timeout_ms ({timeout})", settings.lease_ms);
-            let fix = "a message would go out twice: raise the lease, or lower the timeout";
-            reader.problem_with_fix("sender.lease_ms", what, fix);
-        }
-        if settings.retry.max_ms < settings.retry.base_ms {
-            let what = format!("{} is below sender.retry_base_ms", settings.retry.max_ms);
-            reader.problem_with_fix("sender.retry_max_ms", what, "raise this, or lower the base");
-        }
-        settings
-    }
-}
-
 impl LogSettings {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let choices = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
@@ -273,11 +244,13 @@ impl LogSettings {
     }
 }
 
-/// Values of settings are no secrets; the hashes of principals stay out.
+/// The hashes of principals stay out, and so do secrets.
 fn changed(layers: &Layers) -> Vec<Changed> {
     let values =
         layers.entries.iter().filter(|(_, entry)| entry.origin != Origin::Default).map(|(key, entry)| {
-            Changed { key: key.clone(), value: entry.value.to_string(), origin: entry.origin.clone() }
+            let hidden = channels::SECRET_KEYS.contains(&key.as_str());
+            let value = if hidden { "(hidden)".to_owned() } else { entry.value.to_string() };
+            Changed { key: key.clone(), value, origin: entry.origin.clone() }
         });
     let named = |list: &'static str, tables: &[layers::Table]| -> Vec<Changed> {
         let named = tables.iter().map(|table| {

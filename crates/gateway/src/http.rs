@@ -19,6 +19,7 @@ mod quota;
 mod send;
 mod slot_config;
 mod slots;
+mod stats;
 mod times;
 
 use std::sync::Arc;
@@ -34,7 +35,8 @@ use tokio::sync::Semaphore;
 use crate::config::{QueuesSettings, Settings, SlotSettings};
 use crate::live_policies::LivePolicies;
 use crate::randomness::Randomness;
-use crate::sender::SenderStatus;
+use crate::sender::{SenderStatus, SharedChannel};
+use crate::stats::Stats;
 
 /// What the handlers share.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub struct Gateway {
     pub randomness: Randomness,
     pub policies: Arc<LivePolicies>,
     pub sender: Arc<SenderStatus>,
+    pub channels: Vec<Arc<SharedChannel>>,
+    pub stats: Arc<Stats>,
     pub metrics: MetricsHandle,
     draining: AtomicBool,
 }
@@ -75,6 +79,8 @@ impl Gateway {
             ledger: ledger.clone(),
             slots: ledger.clone(),
             queues: ledger,
+            stats: Arc::new(Stats::new(clock.clone())),
+            channels: Vec::new(),
             clock,
             limits: settings.limits,
             queue,
@@ -88,6 +94,12 @@ impl Gateway {
             metrics,
             draining: AtomicBool::new(false),
         }
+    }
+
+    #[must_use]
+    pub fn with_channels(mut self, channels: Vec<Arc<SharedChannel>>) -> Self {
+        self.channels = channels;
+        self
     }
 
     /// From now on the gateway is not ready; what is under way goes on.
@@ -121,6 +133,7 @@ pub fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/api/v1/slots/batch", post(slots::assign_many))
         .route("/api/v1/slots/forecast", get(slots::forecast))
         .route("/api/v1/slots/{eventId}", get(slots::show).delete(slots::release))
+        .route("/api/v1/stats", get(stats::show))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(metrics::render))

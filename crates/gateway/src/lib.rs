@@ -15,6 +15,7 @@ mod randomness;
 pub mod sender;
 pub mod server;
 mod signals;
+mod stats;
 pub mod stop;
 pub mod telemetry;
 pub mod wiring;

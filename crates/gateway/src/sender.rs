@@ -1,17 +1,20 @@
-//! Pushes a queue out through its channel: claim, attempt, settle.
+//! Pushes queues out through their channels: claim, attempt, settle.
 
 mod attempt;
 mod backoff;
+mod outlet;
 mod rounds;
 mod supervisor;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_domain::{Channel, Ledger, QueueName};
+use tidegate_domain::{Ledger, QueueName, Queues};
 
 use crate::config::SenderSettings;
+use crate::stats::QueueTally;
 
+pub use self::outlet::{BreakerReport, SharedChannel};
 pub use self::supervisor::{SenderStatus, supervise};
 
 /// Who takes the messages of one queue to one channel.
@@ -19,8 +22,12 @@ pub use self::supervisor::{SenderStatus, supervise};
 pub struct Sender {
     pub queue: QueueName,
     pub ledger: Arc<dyn Ledger>,
-    pub channel: Arc<dyn Channel>,
+    /// The same ledger's.
+    pub queues: Arc<dyn Queues>,
+    /// Shared with the other queues of the channel.
+    pub channel: Arc<SharedChannel>,
     pub settings: SenderSettings,
+    pub tally: Arc<QueueTally>,
     /// After the stop: time for attempts under way to end.
     pub drain_timeout: Duration,
 }

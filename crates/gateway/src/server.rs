@@ -10,7 +10,8 @@ use tokio::net::TcpListener;
 use crate::config::{ChannelKind, QueueSettings, SMS, Settings};
 use crate::http::{Gateway, routes};
 use crate::live_policies::LivePolicies;
-use crate::sender::{Sender, supervise};
+use crate::sender::{Sender, SharedChannel, supervise};
+use crate::stats::{Reporter, Stats};
 use crate::stop::StopSignal;
 use crate::telemetry;
 
@@ -40,11 +41,14 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let queue = QueueName::new(SMS)?;
-    let senders = senders(&settings, &ledger, &channels)?;
+    let channels = shared_channels(&settings, channels, &clock)?;
     let metrics = telemetry::metrics();
     let gate = PolicyGate::new(policies.engine.clone(), settings.gate.clone());
-    let gateway =
-        Arc::new(Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics.clone()));
+    let gateway = Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics.clone());
+    let gateway = Arc::new(gateway.with_channels(channels.values().cloned().collect()));
+    let senders = senders(&settings, &ledger, &channels, &gateway.stats);
+    let reporter =
+        Reporter { stats: gateway.stats.clone(), queues: ledger.clone(), settings: settings.stats.clone() };
     let open = settings.principals.is_empty();
     let principals = if open {
         Principals::none()
@@ -76,27 +80,55 @@ pub async fn run(
         ended = serving => ended,
         reason = ledger.failed() => Err(LedgerFailed { reason }.into()),
         never = upkeep(&metrics) => match never {},
+        never = reporter.run() => match never {},
     }
+}
+
+/// The channels that queues are pushed out by, each with what its queues share.
+fn shared_channels(
+    settings: &Settings,
+    mut channels: Channels,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<BTreeMap<ChannelKind, Arc<SharedChannel>>> {
+    let mut shared = BTreeMap::new();
+    let own = &settings.sender;
+    for (name, kind, _) in settings.queues.pushed() {
+        if shared.contains_key(&kind) {
+            continue;
+        }
+        let channel = channels.remove(&kind);
+        let channel = channel.with_context(|| {
+            format!("queue {name} has the channel {:?}, which is not set up", kind.as_str())
+        })?;
+        let (jitter, clock) = (own.retry_jitter_percent, clock.clone());
+        let one = SharedChannel::new(channel, own.concurrency, own.breaker, jitter, clock);
+        shared.insert(kind, Arc::new(one));
+    }
+    Ok(shared)
 }
 
 /// One sender for every queue that is pushed out.
 fn senders(
     settings: &Settings,
-    ledger: &Arc<impl Ledger>,
-    channels: &Channels,
-) -> anyhow::Result<Vec<Sender>> {
+    ledger: &Arc<impl Ledger + Queues>,
+    channels: &BTreeMap<ChannelKind, Arc<SharedChannel>>,
+    stats: &Stats,
+) -> Vec<Sender> {
     let sender = |(name, kind, queue): (&QueueName, ChannelKind, &QueueSettings)| {
-        let channel = channels.get(&kind).cloned();
-        let channel = channel.with_context(|| {
-            format!("queue {name} has the channel {:?}, which is not set up", kind.as_str())
-        })?;
         let mut own = settings.sender.clone();
         own.lease_ms = queue.lease_ms;
         own.retry.attempts_max = queue.attempts_max;
-        let drain_timeout = settings.limits.drain_timeout;
-        Ok(Sender { queue: name.clone(), ledger: ledger.clone(), channel, settings: own, drain_timeout })
+        Some(Sender {
+            queue: name.clone(),
+            ledger: ledger.clone(),
+            queues: ledger.clone(),
+            channel: channels.get(&kind)?.clone(),
+            settings: own,
+            tally: stats.of(name),
+            drain_timeout: settings.limits.drain_timeout,
+        })
     };
-    settings.queues.pushed().map(sender).collect()
+    settings.queues.pushed().filter_map(sender).collect()
 }
 
 /// The recorder keeps every sample of a histogram until somebody looks; without scrapes, that is us.

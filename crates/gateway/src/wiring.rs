@@ -1,4 +1,6 @@
-//! Which adapters stand behind the ports. Architecture invariant: no other file names one.
+//! Which adapters stand behind the ports. Architecture invariant: no file outside of this module names one.
+
+mod channels;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,17 +9,18 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tidegate_adapters::SystemClock;
 use tidegate_adapters::buckets::memory::{self, MemoryBuckets};
-use tidegate_adapters::channels::log::LogChannel;
 use tidegate_adapters::embedded::{Embedded, Options};
 use tidegate_domain::limits::Policies;
-use tidegate_domain::{Channel, Clock, Ledger};
+use tidegate_domain::{Clock, Ledger};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::announcement::Announcement;
-use crate::config::{ChannelKind, EmbeddedSettings, LedgerSettings, QueuesSettings, Settings};
+use crate::config::{EmbeddedSettings, LedgerSettings, QueuesSettings, Settings};
 use crate::live_policies::{LivePolicies, ReadPolicies};
-use crate::server::{Channels, LedgerFailed, run};
+use crate::server::{LedgerFailed, run};
 use crate::signals;
+
+use self::channels::channels;
 
 /// sysexits' EX_IOERR: the disk failed under the ledger.
 const IO_ERROR: i32 = 74;
@@ -35,6 +38,7 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     // First, because it is the cheapest thing that can fail; connections wait in the backlog meanwhile.
     let listener = bind(&settings)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let (channels, _inbox) = channels(&settings, &clock)?;
     let LedgerSettings::Embedded(embedded) = settings.ledger.clone();
     let options = options(embedded.clone(), settings.intake_max, &settings.queues);
     let ledger = {
@@ -45,7 +49,6 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
             () = stop.wait() => return Ok(ExitCode::SUCCESS),
         }
     };
-    let channels = channels(&settings)?;
     let policies = policies(&settings, clock.clone(), read_policies).await?;
     tokio::spawn(signals::reload_on(hangups, policies.clone()));
     Announcement {
@@ -67,24 +70,6 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// The channels that the settings have queues for.
-fn channels(settings: &Settings) -> anyhow::Result<Channels> {
-    let mut channels = Channels::new();
-    for (queue, kind, _) in settings.queues.pushed() {
-        if channels.contains_key(&kind) {
-            continue;
-        }
-        let channel: Arc<dyn Channel> = match kind {
-            ChannelKind::Log => Arc::new(LogChannel::stdout().context("cannot start the log channel")?),
-            ChannelKind::Webhook | ChannelKind::Inbox => {
-                anyhow::bail!("queue {queue}: the channel {:?} is not there yet", kind.as_str())
-            }
-        };
-        channels.insert(kind, channel);
-    }
-    Ok(channels)
-}
-
 /// The policies of the settings in force, with their buckets in memory.
 pub async fn policies(
     settings: &Settings,
@@ -103,6 +88,12 @@ pub async fn policies(
     });
     let engine = Arc::new(Policies::new(buckets));
     Ok(Arc::new(LivePolicies::start(engine, settings.policies.clone(), read).await?))
+}
+
+/// What only the adapters can tell about settings, without connecting to anything.
+pub fn check(settings: &Settings) -> anyhow::Result<()> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    channels(settings, &clock).map(drop)
 }
 
 fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {

@@ -1,3 +1,5 @@
+mod queues;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -20,6 +22,9 @@ pub async fn render(State(gateway): State<Arc<Gateway>>) -> Result<Response, Api
     let mut text = gateway.metrics.0.render();
     write_counts(&mut text, &counts);
     write_policies(&mut text, &gateway.policies.engine);
+    queues::write_queues(&mut text, &gateway.queues.queue_counts().await.map_err(from_ledger)?);
+    queues::write_stats(&mut text, &gateway.stats);
+    queues::write_breakers(&mut text, gateway.channels.iter().map(AsRef::as_ref));
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

@@ -1,21 +1,33 @@
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tidegate_domain::{Channel, Claim, Delivery, Outcome, RetryPolicy, Settlement, outcome_of};
+use tidegate_domain::{Claim, Delivery, Outcome, RetryPolicy, Settlement, outcome_of};
 use tokio::time::Instant;
 
-/// Tries one message once and says what to settle. Whatever the channel does (hang, panic), this ends.
-pub async fn attempt(
-    channel: Arc<dyn Channel>,
-    claim: Claim,
-    body: Bytes,
-    timeout: Duration,
-    retry: RetryPolicy,
-) -> Settlement {
+use super::Sender;
+use crate::stop::Stop;
+
+/// How often a message that is held back is looked at again.
+const HOLD_STEP: Duration = Duration::from_millis(500);
+
+/// Tries one message once and says what to settle. Whatever the channel does (hang, panic), this ends, and it ends
+/// before the lease does: what can't be begun in time is handed back untried.
+pub async fn attempt(sender: Sender, claim: Claim, body: Bytes, stop: Stop) -> Settlement {
+    let timeout = sender.settings.attempt_timeout;
+    let lease = Duration::from_millis(sender.settings.lease_ms);
+    let latest = Instant::now() + lease.saturating_sub(timeout) / 2;
+    if !recipient_there(&sender, &claim, latest, stop).await {
+        return handed_back(&claim);
+    }
+    let within = latest.saturating_duration_since(Instant::now());
+    let Some(_room) = sender.channel.enter(within).await else { return handed_back(&claim) };
+    if !sender.channel.start() {
+        return handed_back(&claim);
+    }
     let started = Instant::now();
+    let channel = &sender.channel.channel;
     let delivering = AssertUnwindSafe(channel.deliver(&claim, &body)).catch_unwind();
     let delivery = match tokio::time::timeout(timeout, delivering).await {
         Ok(Ok(delivery)) => delivery,
@@ -25,6 +37,7 @@ pub async fn attempt(
         }
         Err(_elapsed) => try_later(&format!("no answer within {} ms", timeout.as_millis())),
     };
+    sender.channel.record(!matches!(delivery, Delivery::TryLater { .. }));
     // A channel that delivers without waiting for acks has delivered no more than the offer of one.
     let delivery = match delivery {
         Delivery::Delivered if claim.ack_required => Delivery::Accepted,
@@ -32,8 +45,23 @@ pub async fn attempt(
     };
     count(&delivery);
     let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let outcome = outcome_of(delivery, claim.failures, &retry);
+    let mut outcome = outcome_of(delivery, claim.failures, &sender.settings.retry);
+    if let Outcome::Retry { delay_ms, .. } = &mut outcome {
+        *delay_ms = sender.channel.spread(*delay_ms);
+    }
     Settlement { id: claim.id, token: claim.token, outcome, latency_ms }
+}
+
+/// Waits for a recipient that is away, as long as the lease has time for it.
+async fn recipient_there(sender: &Sender, claim: &Claim, latest: Instant, mut stop: Stop) -> bool {
+    while let Some(hold_ms) = sender.channel.channel.hold_ms(claim) {
+        let step = Duration::from_millis(hold_ms).min(HOLD_STEP);
+        let stopped = tokio::time::timeout(step, stop.wait()).await.is_ok();
+        if stopped || Instant::now() >= latest {
+            return false;
+        }
+    }
+    true
 }
 
 /// What needs no attempt, because none can succeed.
@@ -52,6 +80,10 @@ pub fn hopeless(claim: &Claim, retry: &RetryPolicy) -> Option<Settlement> {
     };
     metrics::counter!("tidegate_sender_attempts_total", "result" => "given_up").increment(1);
     Some(Settlement { id: claim.id, token: claim.token, outcome: Outcome::Dead { reason }, latency_ms: 0 })
+}
+
+pub fn handed_back(claim: &Claim) -> Settlement {
+    Settlement { id: claim.id, token: claim.token, outcome: Outcome::Released, latency_ms: 0 }
 }
 
 fn try_later(reason: &str) -> Delivery {

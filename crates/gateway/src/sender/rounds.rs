@@ -4,16 +4,19 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tidegate_domain::{Claim, ClaimRequest, LedgerError, MessageId, Outcome, Settled, Settlement};
+use tidegate_domain::{Claim, ClaimRequest, Extension, LedgerError, MessageId, Outcome, Settled, Settlement};
 use tokio::time::Instant;
 
 use super::Sender;
-use super::attempt::{attempt, hopeless};
+use super::attempt::{attempt, handed_back, hopeless};
 use super::backoff::Backoff;
 use crate::stop::Stop;
 
 /// How long a claim waits for work; also how long an idle sender takes to notice a stop.
 const CLAIM_WAIT_MS: u64 = 500;
+
+/// How often an open breaker is asked again.
+const BREAKER_STEP: Duration = Duration::from_millis(500);
 
 type Claimed = Result<Vec<Claim>, LedgerError>;
 type SettledBatch = (Vec<Settlement>, Result<Vec<Settled>, LedgerError>);
@@ -88,8 +91,19 @@ impl Rounds {
     }
 
     fn begin_claim(&mut self) {
-        let max = self.room();
-        if self.claiming.is_some() || max == 0 || self.stopped_at.is_some() {
+        if self.claiming.is_some() || self.room() == 0 || self.stopped_at.is_some() {
+            return;
+        }
+        let max = self.room().min(self.sender.channel.permits());
+        if max == 0 {
+            // The breaker is open. Others of the channel may close it sooner than it would by itself.
+            let wait = self.sender.channel.wait().clamp(BREAKER_STEP / 10, BREAKER_STEP);
+            let mut stop = self.stop.clone();
+            let waiting = async move {
+                let _ = tokio::time::timeout(wait, stop.wait()).await;
+                Ok(Vec::new())
+            };
+            self.claiming = Some(waiting.boxed());
             return;
         }
         let ledger = self.sender.ledger.clone();
@@ -121,16 +135,14 @@ impl Rounds {
 
     fn begin_attempt(&mut self, claim: Claim) {
         if self.stopped_at.is_some() {
-            self.ended.push(handed_back(claim.id, claim.token));
+            self.ended.push(handed_back(&claim));
             return;
         }
         let (settings, body) = (&self.sender.settings, claim.body.clone());
         match (hopeless(&claim, &settings.retry), body) {
             (None, Some(body)) => {
                 self.tokens.insert(claim.id, claim.token);
-                let channel = self.sender.channel.clone();
-                self.attempts
-                    .push(attempt(channel, claim, body, settings.attempt_timeout, settings.retry).boxed());
+                self.attempts.push(attempt(self.sender.clone(), claim, body, self.stop.clone()).boxed());
             }
             (settlement, _) => self.ended.extend(settlement),
         }
@@ -153,9 +165,14 @@ impl Rounds {
         let batch = std::mem::take(&mut self.ended);
         self.settling_len = batch.len();
         let (ledger, delay) = (self.sender.ledger.clone(), self.settle_backoff.delay());
+        let (queues, lease_ms) = (self.sender.queues.clone(), self.sender.settings.lease_ms);
         self.settling = Some(
             async move {
                 if !delay.is_zero() {
+                    // A ledger without room on its disk still lets leases last longer; were they to end, what has
+                    // been delivered would be delivered again.
+                    let extend = |one: &Settlement| Extension { id: one.id, token: one.token, lease_ms };
+                    let _ = queues.extend(batch.iter().map(extend).collect()).await;
                     tokio::time::sleep(delay).await;
                 }
                 let settled = ledger.settle(batch.clone()).await;
@@ -173,6 +190,8 @@ impl Rounds {
         match settled {
             Ok(results) => {
                 self.settle_backoff.succeeded();
+                let done = batch.iter().zip(&results).filter(|(_, settled)| **settled == Settled::Done);
+                done.for_each(|(settlement, _)| self.sender.tally.settled(settlement));
                 let lost = results.iter().filter(|settled| **settled == Settled::LostLease).count();
                 metrics::counter!("tidegate_sender_lost_leases_total").increment(lost as u64);
             }
@@ -216,10 +235,6 @@ impl Rounds {
 
 /// For the ledger to take what is handed back. Should it fail to, the leases end by themselves.
 const LAST_CALL: Duration = Duration::from_secs(2);
-
-fn handed_back(id: MessageId, token: u64) -> Settlement {
-    Settlement { id, token, outcome: Outcome::Released, latency_ms: 0 }
-}
 
 async fn now_or_later<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     match future {

@@ -54,16 +54,21 @@ impl Bench {
         let ledger = Arc::new(FaultyLedger::new(setup));
         ledger.fail_sender(failures);
         let channel = Arc::new(Script::default());
+        let breaker = BreakerRule { failure_percent: 100, ..BreakerRule::default() };
         let sender = Sender {
             queue: QueueName::new("sms").unwrap(),
             ledger: ledger.clone(),
-            channel: channel.clone(),
+            queues: ledger.clone(),
+            channel: Arc::new(SharedChannel::new(channel.clone(), 8, breaker, 0, clock.clone())),
+            tally: Arc::default(),
             settings: SenderSettings {
                 concurrency: 8,
                 batch: 4,
                 lease_ms: 30_000,
                 attempt_timeout: Duration::from_millis(400),
                 retry: RetryPolicy { attempts_max: 2, base_ms: 10, max_ms: 100, ack_within_ms: 300_000 },
+                retry_jitter_percent: 0,
+                breaker,
             },
             drain_timeout,
         };

@@ -5,6 +5,7 @@
 mod client;
 mod dead_letters;
 mod deferral;
+mod delivery;
 mod disk;
 mod edges;
 mod first_flow;
@@ -16,6 +17,7 @@ mod policies_admin;
 mod principals;
 mod queue;
 mod queue_reserve;
+mod sink;
 mod slot_config;
 mod slots;
 mod stopping;

@@ -49,6 +49,9 @@ pub async fn pop(
     };
     let answers: Vec<_> = claims.iter().filter_map(|claim| answer(claim, kept, mode)).collect();
     metrics::counter!("tidegate_queue_popped_total").increment(answers.len() as u64);
+    if mode == PullMode::Consume {
+        gateway.stats.of(&queue).popped(answers.len() as u64);
+    }
     match (max, answers.first()) {
         (Some(_), _) => json(StatusCode::OK, &answers),
         (None, Some(answer)) => json(StatusCode::OK, answer),

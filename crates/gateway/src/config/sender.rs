@@ -1,0 +1,73 @@
+use std::time::Duration;
+
+use tidegate_domain::{BreakerRule, RetryPolicy};
+
+use super::reader::Reader;
+use super::{MS_MAX, YEAR_MS};
+
+#[derive(Debug, Clone)]
+pub struct SenderSettings {
+    /// Attempts under way at the same time, per channel.
+    pub concurrency: usize,
+    pub batch: usize,
+    pub lease_ms: u64,
+    pub attempt_timeout: Duration,
+    pub retry: RetryPolicy,
+    pub retry_jitter_percent: u64,
+    pub breaker: BreakerRule,
+}
+
+/// What is told about throughput, and when.
+#[derive(Debug, Clone)]
+pub struct StatsSettings {
+    pub log_period: Option<Duration>,
+    /// 0: never.
+    pub depth_warning: u64,
+}
+
+impl SenderSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let small = |number: u64| u32::try_from(number).unwrap_or(1);
+        let settings = Self {
+            concurrency: reader.size("sender.concurrency", 1..=100_000),
+            batch: reader.size("sender.batch", 1..=65_536),
+            lease_ms: reader.number("sender.lease_ms", 1_000..=MS_MAX),
+            attempt_timeout: reader.millis("sender.attempt_timeout_ms", 1..=MS_MAX),
+            retry: RetryPolicy {
+                attempts_max: small(reader.number("sender.attempts_max", 1..=1_000)),
+                base_ms: reader.number("sender.retry_base_ms", 1..=YEAR_MS),
+                max_ms: reader.number("sender.retry_max_ms", 1..=YEAR_MS),
+                ack_within_ms: reader.number("sender.ack_within_ms", 1..=YEAR_MS),
+            },
+            retry_jitter_percent: reader.number("sender.retry_jitter_percent", 0..=100),
+            breaker: BreakerRule {
+                window: small(reader.number("breaker.window", 1..=128)),
+                failure_percent: small(reader.number("breaker.failure_percent", 0..=100)),
+                open_ms: reader.number("breaker.open_ms", 1..=MS_MAX),
+                probes: small(reader.number("breaker.probes", 1..=1_000)),
+            },
+        };
+        if Duration::from_millis(settings.lease_ms) <= settings.attempt_timeout {
+            let timeout = settings.attempt_timeout.as_millis();
+            let what =
+                format!("{} does not outlast sender.attempt_timeout_ms ({timeout})", settings.lease_ms);
+            let fix = "a message would go out twice: raise the lease, or lower the timeout";
+            reader.problem_with_fix("sender.lease_ms", what, fix);
+        }
+        if settings.retry.max_ms < settings.retry.base_ms {
+            let what = format!("{} is below sender.retry_base_ms", settings.retry.max_ms);
+            reader.problem_with_fix("sender.retry_max_ms", what, "raise this, or lower the base");
+        }
+        settings
+    }
+}
+
+impl StatsSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let period = reader.millis("stats.log_period_ms", 0..=MS_MAX * 24);
+        Self {
+            log_period: (!period.is_zero()).then_some(period),
+            depth_warning: reader.number("stats.depth_warning", 0..=1_000_000_000),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! How channels are built from their settings.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tidegate_adapters::channels::inbox::{Inbox, InboxOptions};
+use tidegate_adapters::channels::log::LogChannel;
+use tidegate_adapters::channels::webhook::{WebhookChannel, WebhookOptions};
+use tidegate_domain::{Channel, Clock};
+
+use crate::config::{ChannelKind, Settings, WebhookSettings};
+use crate::server::Channels;
+
+/// The channels that the settings have queues for. Connects nowhere.
+pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<(Channels, Option<Inbox>)> {
+    let (mut channels, mut kept) = (Channels::new(), None);
+    for (_, kind, _) in settings.queues.pushed() {
+        if channels.contains_key(&kind) {
+            continue;
+        }
+        let channel: Arc<dyn Channel> = match kind {
+            ChannelKind::Log => Arc::new(LogChannel::stdout().context("cannot start the log channel")?),
+            ChannelKind::Webhook => {
+                let options = webhook(&settings.channels.webhook, settings)?;
+                Arc::new(WebhookChannel::new(options, clock.clone()).context("the settings of [webhook]")?)
+            }
+            ChannelKind::Inbox => {
+                let mut options = InboxOptions::new(settings.channels.inbox.secrets.clone());
+                options.kept_ms = settings.sender.retry.ack_within_ms;
+                let inbox = Inbox::new(options, clock.clone()).context("the settings of [inbox]")?;
+                kept = Some(inbox.clone());
+                Arc::new(inbox)
+            }
+        };
+        channels.insert(kind, channel);
+    }
+    Ok((channels, kept))
+}
+
+fn webhook(webhook: &WebhookSettings, settings: &Settings) -> anyhow::Result<WebhookOptions> {
+    let network = |text: &String| {
+        let network = text.parse().with_context(|| format!("webhook.allow: {text:?} is not a network"));
+        network.with_context(|| "write networks such as \"10.0.0.0/8\"")
+    };
+    let mut options = WebhookOptions::new(webhook.url.clone());
+    options.secrets = webhook.secrets.clone();
+    options.allow = webhook.allow.iter().map(network).collect::<anyhow::Result<_>>()?;
+    options.connect_timeout = webhook.connect_timeout;
+    options.total_timeout = settings.sender.attempt_timeout;
+    options.permanent_statuses = webhook.permanent_statuses.clone();
+    options.idle_connections_max = settings.sender.concurrency;
+    if let Some(path) = &webhook.ca_file {
+        let pem = std::fs::read(path).with_context(|| format!("webhook.ca_file: {}", path.display()))?;
+        options.ca_pem = Some(pem);
+    }
+    Ok(options)
+}
