@@ -217,6 +217,11 @@ pub enum Outcome {
     Expired,
     /// Handed back untried: claimable at once, no attempt spent.
     Released,
+    /// Handed back untried, because its recipient is away: claimable that much later, no attempt spent. A restart
+    /// forgets the wait.
+    Held {
+        for_ms: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

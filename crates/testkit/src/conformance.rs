@@ -133,6 +133,7 @@ macro_rules! conformance_cases {
             settlement::a_second_settlement_is_lost,
             settlement::a_retry_is_due_after_its_delay_with_the_next_number,
             settlement::a_released_message_is_claimable_at_once_and_spent_no_attempt,
+            settlement::a_held_message_waits_and_spends_no_attempt,
             settlement::a_message_that_never_was_cannot_be_settled,
             settlement::an_unclaimed_message_cannot_be_settled,
             settlement::a_batch_of_settlements_is_decided_item_by_item,

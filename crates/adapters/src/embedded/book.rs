@@ -77,6 +77,8 @@ pub(super) struct Group {
     /// Queues whose state changed, with it.
     pub(super) queues_changed: Vec<QueueRow>,
     released: Vec<u64>,
+    /// Handed back until then.
+    held: Vec<(u64, Timestamp)>,
     /// Messages that end in this group, and how; pending are those that begin anew. Each only once.
     ending: HashMap<u64, Status>,
     /// By how much the queues' depths change.
@@ -232,6 +234,12 @@ impl Book {
         }
         for seq in group.released {
             self.release(seq);
+        }
+        for (seq, due) in group.held {
+            if let Some(lease) = self.end_lease(seq) {
+                let tries = self.line.entry(lease.slot).tries;
+                self.line.give_back(lease.slot, due, tries);
+            }
         }
     }
 

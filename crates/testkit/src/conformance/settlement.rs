@@ -54,6 +54,18 @@ pub async fn a_released_message_is_claimable_at_once_and_spent_no_attempt(h: &Ha
     assert_eq!(h.record(id).await.attempts, []);
 }
 
+pub async fn a_held_message_waits_and_spends_no_attempt(h: &Harness) {
+    let id = h.put(sms("a")).await;
+    let first = h.claim_one().await;
+    assert_eq!(h.settle(&first, Outcome::Held { for_ms: 500 }).await, Settled::Done);
+    h.clock.advance_ms(499);
+    assert_eq!(h.claim(1).await, []);
+    h.clock.advance_ms(1);
+    let second = h.claim_one().await;
+    assert_eq!((second.id, second.attempt, second.failures), (id, 1, 0));
+    assert_eq!(h.record(id).await.attempts, []);
+}
+
 pub async fn a_message_that_never_was_cannot_be_settled(h: &Harness) {
     h.put(sms("a")).await;
     let claim = h.claim_one().await;

@@ -112,6 +112,7 @@ pub(super) fn settle() -> impl Strategy<Value = Settle> {
         1 => Just(Outcome::Dead { reason: "no such number".into() }),
         1 => Just(Outcome::Expired),
         1 => Just(Outcome::Released),
+        1 => select(vec![0, 50, 1_000]).prop_map(|for_ms| Outcome::Held { for_ms }),
     ];
     (0..12usize, outcome, 0..100u64).prop_map(|(lease_back, outcome, latency_ms)| Settle {
         lease_back,

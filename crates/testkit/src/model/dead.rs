@@ -21,6 +21,7 @@ impl Rules {
         let Some(row) = self.dead(requeue.id) else { return Requeued::NotDead };
         row.order = order;
         row.failures = 0;
+        row.held_until = None;
         row.spent = row.record.attempts.last().map_or(0, |attempt| attempt.number) + 1;
         let result = AttemptResult::Requeued;
         let attempt = AttemptRecord { number: row.spent, at: now, latency_ms: 0, result, reason: None };

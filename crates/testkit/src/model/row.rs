@@ -7,6 +7,8 @@ pub struct Row {
     /// The number of the last attempt that was spent on it.
     pub spent: u32,
     pub failures: u32,
+    /// Handed back until then, because its recipient was away.
+    pub held_until: Option<Timestamp>,
     /// How often a channel accepted it.
     pub acks: u32,
     /// Its place in the order of admission, or of requeueing.
@@ -47,7 +49,17 @@ impl Row {
             ack_required: admission.ack_required,
             body: admission.body,
         };
-        Self { record, lease: None, spent: 0, failures: 0, acks: 0, order, strict, removed: false }
+        Self {
+            record,
+            lease: None,
+            spent: 0,
+            failures: 0,
+            held_until: None,
+            acks: 0,
+            order,
+            strict,
+            removed: false,
+        }
     }
 
     /// Failed attempts since it was admitted or requeued.
@@ -55,6 +67,10 @@ impl Row {
         let since = self.record.attempts.iter().rev().take_while(|a| a.result != AttemptResult::Requeued);
         let failed = since.filter(|attempt| attempt.result == AttemptResult::Failed).count();
         u32::try_from(failed).expect("few attempts")
+    }
+
+    pub fn claimable_at(&self) -> Timestamp {
+        self.held_until.unwrap_or(self.record.due_at)
     }
 
     pub fn is_pending(&self) -> bool {

@@ -36,6 +36,7 @@ impl Rules {
         self.turns.clear();
         for row in &mut self.rows {
             row.lease = None;
+            row.held_until = None;
             // An attempt that only a lease knew of is forgotten with it.
             row.spent = row.record.attempts.last().map_or(0, |attempt| attempt.number);
             row.failures = row.failures_recorded();
@@ -158,10 +159,15 @@ impl Rules {
         };
         let (status, reason) = match settlement.outcome {
             Outcome::Released => return Settled::Done,
+            Outcome::Held { for_ms } => {
+                row.held_until = Some(now.plus_ms(for_ms));
+                return Settled::Done;
+            }
             Outcome::Retry { delay_ms, reason } => {
                 record_attempt(AttemptResult::Failed, Some(reason));
                 row.spent = lease.attempt;
                 row.failures += 1;
+                row.held_until = None;
                 row.record.due_at = now.plus_ms(delay_ms);
                 return Settled::Done;
             }
@@ -169,6 +175,7 @@ impl Rules {
                 record_attempt(AttemptResult::Accepted, None);
                 row.spent = lease.attempt;
                 row.acks += 1;
+                row.held_until = None;
                 row.record.due_at = now.plus_ms(ack_within_ms);
                 return Settled::Done;
             }
@@ -258,7 +265,7 @@ impl Rules {
         }
         let mut candidates: Vec<(Lane, Timestamp, usize)> = (0..self.rows.len())
             .filter(|&place| self.rows[place].record.queue == *queue && self.is_claimable(place, now))
-            .map(|place| (self.lane_of_chain(place), self.rows[place].record.due_at, place))
+            .map(|place| (self.lane_of_chain(place), self.rows[place].claimable_at(), place))
             .collect();
         candidates.sort();
         let mut lanes: Vec<Lane> = candidates.iter().map(|(lane, ..)| *lane).collect();
@@ -273,7 +280,7 @@ impl Rules {
     fn is_claimable(&self, place: usize, now: Timestamp) -> bool {
         let row = &self.rows[place];
         let is_head = !self.rows.iter().any(|other| other.waits_in_chain_of(row) && other.order < row.order);
-        row.is_pending() && is_head && row.lease.is_none() && row.record.due_at <= now
+        row.is_pending() && is_head && row.lease.is_none() && row.claimable_at() <= now
     }
 
     fn lane_of_chain(&self, place: usize) -> Lane {

@@ -78,6 +78,10 @@ impl Book {
                 );
                 return Settled::Done;
             }
+            Outcome::Held { for_ms } => {
+                group.held.push((seq, now.plus_ms(for_ms)));
+                return Settled::Done;
+            }
             Outcome::Released => {
                 group.released.push(seq);
                 return Settled::Done;

@@ -33,11 +33,12 @@ impl World {
             2..5 if !self.leases.is_empty() => {
                 let lease = self.leases[self.random.pick(self.leases.len())];
                 self.group.settled.push(lease[1].0);
-                let outcome = match self.random.below(6) {
+                let outcome = match self.random.below(7) {
                     0 => Outcome::Retry { delay_ms: self.random.below(2_000), reason: "busy".into() },
                     1 => Outcome::Dead { reason: "refused".into() },
                     2 => Outcome::Released,
                     3 => Outcome::Expired,
+                    5 => Outcome::Held { for_ms: self.random.below(2_000) },
                     4 => Outcome::Accepted { ack_within_ms: self.random.below(2_000) },
                     _ => Outcome::Delivered,
                 };
