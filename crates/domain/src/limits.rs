@@ -11,7 +11,7 @@ mod tally;
 
 pub use bucket::{BadRule, BucketRule, IDLE_SECONDS, Standing};
 pub use buckets::{BucketCounts, Buckets, BucketsError, PolicyId, PolicyRule, Take, Taken};
-pub use engine::{Asked, InForce, Policies, Tightest, Verdict};
+pub use engine::{Asked, InForce, Policies, Snapshot, Tightest, Verdict};
 pub use pattern::{BadPattern, PathPattern};
 pub use policy::{FailStrategy, KeyStrategy, MissingKey, Policy, PolicyName};
 pub use quota::{Charge, Deferrals, Quota};

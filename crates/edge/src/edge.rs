@@ -50,7 +50,7 @@ enum Step {
     Refused(ApiError),
     Routed(RouteFuture<Infallible>),
     /// Boxed, so that requests that need not wait are not moved about in its size.
-    Limited(Box<(Question, Request, Route)>),
+    Limited(Question, Box<(Request, Route)>),
     Unverified(Attempt, Request, Route),
 }
 
@@ -141,22 +141,22 @@ impl Inner {
         match question {
             Err(error) => Step::Refused(error),
             Ok(None) => Step::Routed(route.call(request)),
-            Ok(Some(question)) => Step::Limited(Box::new((question, request, route.clone()))),
+            Ok(Some(question)) => Step::Limited(question, Box::new((request, route.clone()))),
         }
     }
 
-    async fn limited(&self, waiting: Box<(Question, Request, Route)>) -> Response {
+    async fn limited(&self, question: Question, waiting: Box<(Request, Route)>) -> Response {
         let Some(gate) = &self.gate else {
             return ApiError::internal("a question without a gate").into_response();
         };
-        let verdict = match gate.decide(&waiting.0).await {
-            Ok(verdict) => verdict,
+        let signature = match gate.decide(question).await {
+            Ok(signature) => signature,
             Err(refusal) => return refusal,
         };
-        let (question, request, mut route) = *waiting;
+        let (request, mut route) = *waiting;
         let routed = route.call(request);
         let mut response = catch_panic(routed).await;
-        gate.sign(Some((&question, &verdict)), &mut response);
+        gate.sign(Some(signature), &mut response);
         response
     }
 
@@ -183,7 +183,7 @@ async fn finish(step: Step, exchange: Exchange) -> Result<Response, Infallible> 
     let response = match step {
         Step::Refused(error) => error.into_response(),
         Step::Routed(routed) => edge.unlimited(routed).await,
-        Step::Limited(waiting) => edge.limited(waiting).await,
+        Step::Limited(question, waiting) => edge.limited(question, waiting).await,
         Step::Unverified(..) => {
             ApiError::internal("a password was verified and still is not").into_response()
         }

@@ -4,7 +4,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName};
-use tidegate_domain::limits::{Asked, InForce, Policies, Policy, Tightest, Verdict};
+use tidegate_domain::limits::{Asked, Policies, Policy, Snapshot, Verdict};
 
 use crate::{ApiError, Principal};
 
@@ -16,6 +16,7 @@ mod keys;
 pub use client_ip::Cidr;
 pub use headers::HeaderStyle;
 
+use headers::Told;
 use keys::Caller;
 
 const DEBUG: HeaderName = HeaderName::from_static("debug");
@@ -40,10 +41,17 @@ pub struct GateOptions {
 
 /// The policies about a request, each with the key whose bucket it draws from.
 pub(crate) struct Question {
-    in_force: Arc<[Arc<InForce>]>,
+    in_force: Snapshot,
     /// By place in `in_force`.
-    asked: Vec<(usize, Arc<str>)>,
+    asked: Vec<(usize, String)>,
     debug: bool,
+}
+
+/// What a response is to say about the policies, whatever has become of them by then.
+pub(crate) struct Signature {
+    told: Option<Told>,
+    degraded: bool,
+    debug: HeaderMap,
 }
 
 impl PolicyGate {
@@ -71,63 +79,59 @@ impl PolicyGate {
     }
 
     /// Whether the request may pass, or the answer it gets instead.
-    pub(crate) async fn decide(&self, question: &Question) -> Result<Verdict, Response> {
-        let asked: Vec<_> = question
-            .asked
-            .iter()
-            .map(|(place, key)| Asked { policy: &question.in_force[*place], key })
-            .collect();
+    pub(crate) async fn decide(&self, question: Question) -> Result<Signature, Response> {
+        let policy = |place: usize| &*question.in_force[place];
+        let asked: Vec<_> =
+            question.asked.iter().map(|(place, key)| Asked { policy: policy(*place), key }).collect();
         let verdict = self.policies.decide(&asked).await;
-        match &verdict.tightest {
-            Some(tightest) if !verdict.passed => Err(self.refusal(question, &verdict, tightest)),
-            _ => Ok(verdict),
+        let tightest = verdict.tightest.map(|tightest| (&asked[tightest.place].policy.policy, tightest));
+        let style = self.options.headers;
+        let signature = Signature {
+            told: tightest.and_then(|(policy, tightest)| Told::new(style, policy, tightest.standing?)),
+            degraded: verdict.degraded,
+            debug: if question.debug { headers::debug(verdict.degraded, tightest) } else { HeaderMap::new() },
+        };
+        match tightest {
+            Some((policy, tightest)) if !verdict.passed => {
+                let mut response = refusal(policy, &verdict, tightest.retry_after_ns);
+                self.sign(Some(signature), &mut response);
+                Err(response)
+            }
+            _ => Ok(signature),
         }
     }
 
     /// Says in a response how its policies stand. A handler that has spoken of a limit of its own, such as a
     /// user's quota, is closer to the caller: its words stay, in the configured form.
-    pub(crate) fn sign(&self, decided: Option<(&Question, &Verdict)>, response: &mut Response) {
+    pub(crate) fn sign(&self, signature: Option<Signature>, response: &mut Response) {
         let headers = response.headers_mut();
         let own = headers::restyle(headers, self.options.headers);
-        let Some((question, verdict)) = decided else { return };
-        let tightest = verdict.tightest.map(|tightest| (question.policy(&tightest), tightest));
-        if let Some((policy, tightest)) = tightest.filter(|_| !own) {
-            headers::put(headers, self.options.headers, policy, &tightest);
+        let Some(signature) = signature else { return };
+        if let Some(told) = signature.told.filter(|_| !own) {
+            told.put(headers);
         }
-        headers::put_degraded(headers, verdict.degraded);
-        if question.debug {
-            headers::put_debug(headers, verdict.degraded, tightest);
-        }
-    }
-
-    fn refusal(&self, question: &Question, verdict: &Verdict, tightest: &Tightest) -> Response {
-        let (policy, degraded) = (question.policy(tightest), verdict.degraded);
-        let message = if degraded {
-            format!("the policy {} could not be checked, and closes when it can't", policy.name)
-        } else {
-            let (capacity, refill) = (policy.rule.capacity(), policy.refill_per_second);
-            format!(
-                "too many requests: the policy {} holds {capacity} tokens and refills {refill} per second",
-                policy.name
-            )
-        };
-        let retry_after_ms = tightest.retry_after_ns.div_ceil(MS_NS);
-        let mut error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
-            .retry_after_ms(retry_after_ms)
-            .with("policy", policy.name.as_str().into());
-        if degraded {
-            error = error.with("degraded", true.into());
-        }
-        let mut response = error.into_response();
-        self.sign(Some((question, verdict)), &mut response);
-        response
+        headers::put_degraded(headers, signature.degraded);
+        headers.extend(signature.debug);
     }
 }
 
-impl Question {
-    fn policy(&self, tightest: &Tightest) -> &Policy {
-        &self.in_force[self.asked[tightest.place].0].policy
+fn refusal(policy: &Policy, verdict: &Verdict, retry_after_ns: u64) -> Response {
+    let message = if verdict.degraded {
+        format!("the policy {} could not be checked, and closes when it can't", policy.name)
+    } else {
+        let (capacity, refill) = (policy.rule.capacity(), policy.refill_per_second);
+        format!(
+            "too many requests: the policy {} holds {capacity} tokens and refills {refill} per second",
+            policy.name
+        )
+    };
+    let mut error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
+        .retry_after_ms(retry_after_ns.div_ceil(MS_NS))
+        .with("policy", policy.name.as_str().into());
+    if verdict.degraded {
+        error = error.with("degraded", true.into());
     }
+    error.into_response()
 }
 
 /// Inner workings are shown only to who asks for them and says who asks.

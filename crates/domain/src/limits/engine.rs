@@ -1,7 +1,10 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
 
 use super::bucket::Standing;
 use super::buckets::{Buckets, BucketsError, PolicyId, PolicyRule, Take, Taken};
@@ -15,10 +18,15 @@ const STORE_RETRY_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Policies {
     buckets: Arc<dyn Buckets>,
-    in_force: RwLock<Arc<[Arc<InForce>]>>,
+    in_force: ArcSwap<Vec<Arc<InForce>>>,
     /// What outlives a reload, by name: names are few, and an id must never change its meaning.
     known: Mutex<HashMap<PolicyName, (PolicyId, Arc<Tally>)>>,
 }
+
+/// The policies in force at a moment. Cheap to take and to give back, whatever other threads do; not to be kept for
+/// long.
+#[derive(Debug)]
+pub struct Snapshot(Guard<Arc<Vec<Arc<InForce>>>>);
 
 /// A policy with what is counted about it.
 #[derive(Debug)]
@@ -58,15 +66,15 @@ pub struct Tightest {
 impl Policies {
     /// None in force yet.
     pub fn new(buckets: Arc<dyn Buckets>) -> Self {
-        Self { buckets, in_force: RwLock::new(Arc::from([])), known: Mutex::default() }
+        Self { buckets, in_force: ArcSwap::default(), known: Mutex::default() }
     }
 
     pub fn buckets(&self) -> &Arc<dyn Buckets> {
         &self.buckets
     }
 
-    pub fn in_force(&self) -> Arc<[Arc<InForce>]> {
-        self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn in_force(&self) -> Snapshot {
+        Snapshot(self.in_force.load())
     }
 
     pub fn by_name(&self, name: &str) -> Option<Arc<InForce>> {
@@ -76,14 +84,14 @@ impl Policies {
     /// Puts these in force instead; counts and bucket levels of names that stay are kept. A request that was
     /// matched before draws from the store as it is by then. One call at a time.
     pub async fn replace(&self, policies: Vec<Policy>) -> Result<(), BucketsError> {
-        let new: Arc<[_]> = policies.into_iter().map(|policy| Arc::new(self.identify(policy))).collect();
+        let new: Vec<_> = policies.into_iter().map(|policy| Arc::new(self.identify(policy))).collect();
         let rule = |known: &Arc<InForce>| {
             let (id, name) = (known.id, known.policy.name.clone());
             PolicyRule { id, name, rule: known.policy.rule }
         };
         let rules: Vec<_> = new.iter().map(rule).collect();
         self.buckets.reconfigure(&rules).await?;
-        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = new;
+        self.in_force.store(Arc::new(new));
         Ok(())
     }
 
@@ -102,6 +110,14 @@ impl Policies {
         let next = PolicyId(u32::try_from(known.len()).unwrap_or(u32::MAX));
         let (id, tally) = known.entry(policy.name.clone()).or_insert_with(|| (next, Arc::default()));
         InForce { id: *id, policy, tally: tally.clone() }
+    }
+}
+
+impl Deref for Snapshot {
+    type Target = [Arc<InForce>];
+
+    fn deref(&self) -> &[Arc<InForce>] {
+        &self.0
     }
 }
 

@@ -1,5 +1,5 @@
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use tidegate_domain::limits::{Policy, Tightest};
+use tidegate_domain::limits::{Policy, PolicyName, Standing, Tightest};
 
 use super::draft11;
 
@@ -20,6 +20,15 @@ pub enum HeaderStyle {
     Off,
 }
 
+/// How a policy stands, kept until the response is there.
+pub(super) struct Told {
+    limit: u64,
+    remaining: u64,
+    reset_s: u64,
+    /// In draft-11 a limit has a name and a window.
+    draft: Option<(PolicyName, Option<u64>)>,
+}
+
 /// Brings what a handler said about a limit of its own into the form; true when it said something.
 pub(super) fn restyle(headers: &mut HeaderMap, style: HeaderStyle) -> bool {
     if !headers.contains_key(LIMIT) {
@@ -36,22 +45,29 @@ pub(super) fn restyle(headers: &mut HeaderMap, style: HeaderStyle) -> bool {
     true
 }
 
-pub(super) fn put(headers: &mut HeaderMap, style: HeaderStyle, policy: &Policy, tightest: &Tightest) {
-    let Some(standing) = tightest.standing else { return };
-    let (name, rule) = (&policy.name, &policy.rule);
-    let (limit, left) = (u64::from(rule.capacity()), u64::from(standing.remaining));
-    let reset = seconds(standing.full_in_ns);
-    match style {
-        HeaderStyle::Legacy => {
-            headers.insert(LIMIT, limit.into());
-            headers.insert(REMAINING, left.into());
-            headers.insert(RESET, reset.into());
+impl Told {
+    /// None when nothing is to be told.
+    pub fn new(style: HeaderStyle, policy: &Policy, standing: Standing) -> Option<Self> {
+        let rule = &policy.rule;
+        let draft = match style {
+            HeaderStyle::Legacy => None,
+            HeaderStyle::Draft11 => {
+                Some((policy.name.clone(), rule.refills().then(|| seconds(rule.full_after_ns()))))
+            }
+            HeaderStyle::Off => return None,
+        };
+        let (limit, remaining) = (rule.capacity().into(), standing.remaining.into());
+        Some(Self { limit, remaining, reset_s: seconds(standing.full_in_ns), draft })
+    }
+
+    pub fn put(self, headers: &mut HeaderMap) {
+        if let Some((name, window_s)) = self.draft {
+            draft11::put(headers, name.as_str(), self.limit, window_s, self.remaining, Some(self.reset_s));
+        } else {
+            headers.insert(LIMIT, self.limit.into());
+            headers.insert(REMAINING, self.remaining.into());
+            headers.insert(RESET, self.reset_s.into());
         }
-        HeaderStyle::Draft11 => {
-            let window = rule.refills().then(|| seconds(rule.full_after_ns()));
-            draft11::put(headers, name.as_str(), limit, window, left, Some(reset));
-        }
-        HeaderStyle::Off => {}
     }
 }
 
@@ -61,10 +77,11 @@ pub(super) fn put_degraded(headers: &mut HeaderMap, degraded: bool) {
     }
 }
 
-pub(super) fn put_debug(headers: &mut HeaderMap, degraded: bool, tightest: Option<(&Policy, Tightest)>) {
+pub(super) fn debug(degraded: bool, tightest: Option<(&Policy, Tightest)>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
     let degraded = if degraded { "true" } else { "false" };
     headers.insert("x-ratelimit-debug-degraded", HeaderValue::from_static(degraded));
-    let Some((policy, tightest)) = tightest else { return };
+    let Some((policy, tightest)) = tightest else { return headers };
     if let Ok(name) = HeaderValue::from_str(policy.name.as_str()) {
         headers.insert("x-ratelimit-debug-policy", name);
     }
@@ -72,6 +89,7 @@ pub(super) fn put_debug(headers: &mut HeaderMap, degraded: bool, tightest: Optio
     if let Some(standing) = tightest.standing {
         headers.insert("x-ratelimit-debug-tokens", standing.remaining.into());
     }
+    headers
 }
 
 /// Rounded up, so that whoever waits that long is not early.

@@ -1,5 +1,4 @@
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, LazyLock};
 
 use axum::extract::Request;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
@@ -12,17 +11,18 @@ use crate::auth::{api_key, sha256_hex};
 use crate::{ApiError, ClientAddr, Principal};
 
 /// The bucket of all who bring no key.
-static ANONYMOUS: LazyLock<Arc<str>> = LazyLock::new(|| "anonymous".into());
+const ANONYMOUS: &str = "anonymous";
 /// Longer keys are known by their hash.
 const KEY_BYTES_MAX: usize = 128;
 
-/// Who sent a request, by every name that a policy may ask for; each is worked out once.
+/// Who sent a request, by every name that a policy may ask for; each is worked out once. Keys are copies of their
+/// own: shared ones would have all threads count the same handles.
 pub(super) struct Caller<'a> {
     request: &'a Request,
     principal: Option<&'a Principal>,
     options: &'a GateOptions,
-    ip: Option<Arc<str>>,
-    api_key: Option<Option<Arc<str>>>,
+    ip: Option<String>,
+    api_key: Option<Option<String>>,
 }
 
 impl<'a> Caller<'a> {
@@ -30,11 +30,11 @@ impl<'a> Caller<'a> {
         Self { request, principal, options, ip: None, api_key: None }
     }
 
-    pub fn key(&mut self, policy: &Policy) -> Result<Arc<str>, ApiError> {
+    pub fn key(&mut self, policy: &Policy) -> Result<String, ApiError> {
         let (key, missing) = match &policy.key {
             KeyStrategy::Ip => return Ok(self.ip()),
             KeyStrategy::Principal => {
-                (self.principal.map(|principal| principal.name.clone()), MissingKey::Anonymous)
+                (self.principal.map(|principal| principal.name.to_string()), MissingKey::Anonymous)
             }
             KeyStrategy::ApiKey { missing } => (self.api_key(), *missing),
             KeyStrategy::Header { name, missing } => (header(self.request.headers(), name), *missing),
@@ -43,35 +43,35 @@ impl<'a> Caller<'a> {
             Some(key) => Ok(key),
             // A shadow denies nobody.
             None if missing == MissingKey::Refuse && !policy.rule.shadow() => Err(refused(policy)),
-            None => Ok(ANONYMOUS.clone()),
+            None => Ok(ANONYMOUS.to_owned()),
         }
     }
 
-    fn ip(&mut self) -> Arc<str> {
+    fn ip(&mut self) -> String {
         let found = || {
             let peer = self.request.extensions().get().map(|ClientAddr(address)| address.ip());
             let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
             let ip = client_ip(peer, self.request.headers(), &self.options.trusted_proxies);
-            bucket_key(ip, self.options.ipv6_prefix).into()
+            bucket_key(ip, self.options.ipv6_prefix)
         };
         self.ip.get_or_insert_with(found).clone()
     }
 
     /// By its SHA-256, as in the configuration: keys are secrets, and these names are shown to admins.
-    fn api_key(&mut self) -> Option<Arc<str>> {
-        let found = || api_key(self.request.headers()).map(|key| sha256_hex(key).into());
+    fn api_key(&mut self) -> Option<String> {
+        let found = || api_key(self.request.headers()).map(|key| sha256_hex(key));
         self.api_key.get_or_insert_with(found).clone()
     }
 }
 
 /// Given twice is as good as not given: nobody can tell whose it is.
-fn header(headers: &HeaderMap, name: &str) -> Option<Arc<str>> {
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut values = headers.get_all(name).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     match value.as_bytes().trim_ascii() {
         [] => None,
-        key if key.len() > KEY_BYTES_MAX => Some(format!("sha256:{}", sha256_hex(key)).into()),
-        key => Some(String::from_utf8_lossy(key).into()),
+        key if key.len() > KEY_BYTES_MAX => Some(format!("sha256:{}", sha256_hex(key))),
+        key => Some(String::from_utf8_lossy(key).into_owned()),
     }
 }
 

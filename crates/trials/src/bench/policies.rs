@@ -10,8 +10,7 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use tidegate_adapters::SystemClock;
 use tidegate_adapters::buckets::memory::{MemoryBuckets, Options};
 use tidegate_domain::limits::{
-    Asked, BucketRule, FailStrategy, InForce, KeyStrategy, PathPattern, Policies, Policy, PolicyId,
-    PolicyName, Take,
+    Asked, BucketRule, FailStrategy, KeyStrategy, PathPattern, Policies, Policy, PolicyId, PolicyName, Take,
 };
 use tidegate_testkit::buckets::at_once;
 
@@ -102,23 +101,20 @@ fn store(buckets_max: usize) -> anyhow::Result<Policies> {
     Ok(engine)
 }
 
-struct Ours {
-    engine: Policies,
-    in_force: Arc<[Arc<InForce>]>,
-}
+struct Ours(Policies);
 
 impl Ours {
     fn new(keys: &[Arc<str>]) -> anyhow::Result<Self> {
-        let engine = store(KEYS * POLICIES * 2)?;
-        let ours = Self { in_force: engine.in_force(), engine };
+        let ours = Self(store(KEYS * POLICIES * 2)?);
         anyhow::ensure!(keys.iter().all(|key| ours.check(key)), "a policy denied");
         Ok(ours)
     }
 
     fn check(&self, key: &Arc<str>) -> bool {
-        let about = self.in_force.iter().filter(|known| known.policy.is_about("POST", "/api/send"));
+        let in_force = self.0.in_force();
+        let about = in_force.iter().filter(|known| known.policy.is_about("POST", "/api/send"));
         let asked: Vec<_> = about.map(|policy| Asked { policy, key }).collect();
-        at_once(self.engine.decide(&asked)).passed && asked.len() == POLICIES
+        at_once(self.0.decide(&asked)).passed && asked.len() == POLICIES
     }
 }
 
