@@ -59,7 +59,7 @@ impl<'a> Caller<'a> {
 
     /// By its SHA-256, as in the configuration: keys are secrets, and these names are shown to admins.
     fn api_key(&mut self) -> Option<String> {
-        let found = || api_key(self.request.headers()).map(|key| sha256_hex(key));
+        let found = || api_key(self.request.headers()).map(sha256_hex);
         self.api_key.get_or_insert_with(found).clone()
     }
 }
