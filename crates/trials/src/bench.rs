@@ -6,10 +6,13 @@ mod memory;
 pub mod noop;
 pub mod policies;
 mod policies_http;
+mod pull;
 mod queues;
 mod send;
 mod server;
+pub mod sink;
 mod slots;
+mod webhook;
 mod yardsticks;
 
 use std::path::{Path, PathBuf};
@@ -39,7 +42,7 @@ enum Part {
     Send,
     /// Policies in process, over HTTP and in memory; slots for a burst of events over 50 connections
     Limits,
-    /// What a backlog costs those who are served
+    /// Pushes, pops, webhooks, and what a backlog costs those who are served
     Queues,
 }
 
@@ -51,6 +54,7 @@ struct Scale {
     waiting: usize,
     send_seconds: f64,
     slot_events: usize,
+    webhook_messages: usize,
     policy_requests: usize,
 }
 
@@ -61,6 +65,7 @@ impl Scale {
         waiting: 1_000_000,
         send_seconds: 3.0,
         slot_events: 500_000,
+        webhook_messages: 60_000,
         policy_requests: 500_000,
     };
     const QUICK: Self = Self {
@@ -69,6 +74,7 @@ impl Scale {
         waiting: 20_000,
         send_seconds: 0.3,
         slot_events: 5_000,
+        webhook_messages: 2_000,
         policy_requests: 20_000,
     };
 }
@@ -90,7 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Waiting => ledger::waiting(dir.path(), scale)?,
             Part::Send => send::send(dir.path(), scale)?,
             Part::Limits => limits(dir.path(), scale)?,
-            Part::Queues => queues::backlog(dir.path(), scale)?,
+            Part::Queues => queues(dir.path(), scale)?,
         });
     }
     println!();
@@ -113,4 +119,11 @@ fn limits(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn queues(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = pull::pull(dir, scale)?;
+    figures.extend(webhook::webhook(dir, scale)?);
+    figures.extend(queues::backlog(dir, scale)?);
+    Ok(figures)
 }

@@ -22,6 +22,9 @@ enum Trial {
     /// The gateway without a ledger, for the bench
     #[command(hide = true)]
     NoopServer(bench::noop::Args),
+    /// A provider that takes everything, for the bench
+    #[command(hide = true)]
+    SinkServer(bench::sink::Args),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -30,6 +33,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Trial::Bench(args) => bench::run(&args)?,
         Trial::Torture(args) => runtime()?.block_on(torture::run(args))?,
         Trial::BucketMemory(args) => bench::policies::print_memory(&args).map(|()| true)?,
+        Trial::SinkServer(args) => runtime()?.block_on(bench::sink::serve(&args)).map(|()| true)?,
         Trial::NoopServer(args) => runtime()?.block_on(bench::noop::serve(&args)).map(|()| true)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

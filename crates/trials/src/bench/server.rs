@@ -24,6 +24,16 @@ impl Server {
         Self::start(&std::env::current_exe()?, &["noop-server"])
     }
 
+    pub fn durable_with(data: &Path, config: &Path) -> anyhow::Result<Self> {
+        let (data, config) = (data.to_string_lossy(), config.to_string_lossy());
+        Self::start(&gateway()?, &["serve", "--data", &data, "--config", &config])
+    }
+
+    /// A provider that takes everything.
+    pub fn sink() -> anyhow::Result<Self> {
+        Self::start(&std::env::current_exe()?, &["sink-server"])
+    }
+
     pub fn noop_with(config: &Path) -> anyhow::Result<Self> {
         Self::start(&std::env::current_exe()?, &["noop-server", "--config", &config.to_string_lossy()])
     }
@@ -43,6 +53,17 @@ impl Server {
             anyhow::ensure!(begun.elapsed() < Duration::from_secs(20), "{} is not ready", self.address);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        Ok(())
+    }
+
+    /// Any success will do.
+    pub async fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &str) -> anyhow::Result<()> {
+        let mut request = Vec::new();
+        load::write_request(&mut request, "POST", path, headers, body.as_bytes());
+        let mut connection = load::Connection::open(self.address).await?;
+        let response = connection.exchange(&request).await?;
+        let (status, answer) = (response.status, String::from_utf8_lossy(response.body));
+        anyhow::ensure!((200..300).contains(&status), "{path} answered {status}: {answer}");
         Ok(())
     }
 
