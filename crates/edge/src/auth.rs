@@ -77,7 +77,8 @@ impl Authenticator {
         if self.principals.is_empty() {
             return Ok(Access::Granted(self.local.clone()));
         }
-        if PUBLIC_PATHS.contains(&request.uri().path()) {
+        let path = request.uri().path();
+        if PUBLIC_PATHS.contains(&path) || self.principals.leave(path) {
             return Ok(Access::Public);
         }
         let client = request

@@ -8,6 +8,7 @@ mod failure;
 mod fields;
 mod health;
 mod idempotency;
+mod inbox;
 mod index;
 mod messages;
 mod metrics;
@@ -33,6 +34,7 @@ use tidegate_edge::Limits;
 use tokio::sync::Semaphore;
 
 use crate::config::{QueuesSettings, Settings, SlotSettings};
+use crate::devices::Devices;
 use crate::live_policies::LivePolicies;
 use crate::randomness::Randomness;
 use crate::sender::{SenderStatus, SharedChannel};
@@ -58,6 +60,7 @@ pub struct Gateway {
     pub policies: Arc<LivePolicies>,
     pub sender: Arc<SenderStatus>,
     pub channels: Vec<Arc<SharedChannel>>,
+    pub devices: Option<Arc<dyn Devices>>,
     pub stats: Arc<Stats>,
     pub metrics: MetricsHandle,
     draining: AtomicBool,
@@ -81,6 +84,7 @@ impl Gateway {
             queues: ledger,
             stats: Arc::new(Stats::new(clock.clone())),
             channels: Vec::new(),
+            devices: None,
             clock,
             limits: settings.limits,
             queue,
@@ -97,8 +101,12 @@ impl Gateway {
     }
 
     #[must_use]
-    pub fn with_channels(mut self, channels: Vec<Arc<SharedChannel>>) -> Self {
-        self.channels = channels;
+    pub fn with_channels(
+        mut self,
+        channels: Vec<Arc<SharedChannel>>,
+        devices: Option<Arc<dyn Devices>>,
+    ) -> Self {
+        (self.channels, self.devices) = (channels, devices);
         self
     }
 
@@ -138,6 +146,7 @@ pub fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(metrics::render))
         .merge(dead_letters::routes())
+        .merge(inbox::routes())
         .merge(messages::routes())
         .merge(queue::routes())
         .with_state(gateway)

@@ -7,6 +7,7 @@
 mod announcement;
 pub mod cli;
 pub mod config;
+pub mod devices;
 #[cfg(test)]
 mod faulty;
 mod http;

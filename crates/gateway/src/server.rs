@@ -8,6 +8,7 @@ use tidegate_edge::{Edge, PolicyGate, Principals, serve};
 use tokio::net::TcpListener;
 
 use crate::config::{ChannelKind, QueueSettings, SMS, Settings};
+use crate::devices::Devices;
 use crate::http::{Gateway, routes};
 use crate::live_policies::LivePolicies;
 use crate::sender::{Sender, SharedChannel, supervise};
@@ -16,7 +17,26 @@ use crate::stop::StopSignal;
 use crate::telemetry;
 
 /// The channels that are there to push queues out.
-pub type Channels = BTreeMap<ChannelKind, Arc<dyn Channel>>;
+#[derive(Debug, Default)]
+pub struct Channels {
+    by_kind: BTreeMap<ChannelKind, Arc<dyn Channel>>,
+    /// What the channel "inbox" serves.
+    pub devices: Option<Arc<dyn Devices>>,
+}
+
+impl Channels {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn insert(&mut self, kind: ChannelKind, channel: Arc<dyn Channel>) {
+        self.by_kind.insert(kind, channel);
+    }
+
+    pub fn contains(&self, kind: ChannelKind) -> bool {
+        self.by_kind.contains_key(&kind)
+    }
+}
 
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
 
@@ -41,11 +61,12 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let queue = QueueName::new(SMS)?;
+    let devices = channels.devices.clone();
     let channels = shared_channels(&settings, channels, &clock)?;
     let metrics = telemetry::metrics();
     let gate = PolicyGate::new(policies.engine.clone(), settings.gate.clone());
     let gateway = Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics.clone());
-    let gateway = Arc::new(gateway.with_channels(channels.values().cloned().collect()));
+    let gateway = Arc::new(gateway.with_channels(channels.values().cloned().collect(), devices));
     let senders = senders(&settings, &ledger, &channels, &gateway.stats);
     let reporter =
         Reporter { stats: gateway.stats.clone(), queues: ledger.clone(), settings: settings.stats.clone() };
@@ -53,7 +74,8 @@ pub async fn run(
     let principals = if open {
         Principals::none()
     } else {
-        Principals::new(settings.principals).map_err(anyhow::Error::msg)?
+        // Devices have tokens.
+        Principals::new(settings.principals).map_err(anyhow::Error::msg)?.leaving("/inbox/")
     };
     let edge = Edge::with_policies(settings.limits, principals, clock, open, Some(gate));
 
@@ -96,7 +118,7 @@ fn shared_channels(
         if shared.contains_key(&kind) {
             continue;
         }
-        let channel = channels.remove(&kind);
+        let channel = channels.by_kind.remove(&kind);
         let channel = channel.with_context(|| {
             format!("queue {name} has the channel {:?}, which is not set up", kind.as_str())
         })?;
@@ -156,7 +178,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ledger = Arc::new(FaultyLedger::new(Setup::default()));
         let channel: Arc<dyn Channel> = Arc::new(LogChannel::to(std::io::sink()).unwrap());
-        let channels = Channels::from([(ChannelKind::Log, channel)]);
+        let mut channels = Channels::new();
+        channels.insert(ChannelKind::Log, channel);
         let (clock, never) = (Setup::default().clock, std::future::pending());
         let policies =
             crate::wiring::policies(&settings, clock.clone(), Box::new(|| Ok(Vec::new()))).await.unwrap();

@@ -117,7 +117,8 @@ impl QueueTally {
             Outcome::Accepted { .. } => &self.accepted,
             Outcome::Retry { .. } => &self.retried,
             Outcome::Dead { .. } => &self.dead,
-            Outcome::Expired | Outcome::Released => return,
+            // The others are no attempts.
+            _ => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.processing_ms.fetch_add(settlement.latency_ms, Ordering::Relaxed);

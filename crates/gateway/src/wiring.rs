@@ -1,6 +1,7 @@
 //! Which adapters stand behind the ports. Architecture invariant: no file outside of this module names one.
 
 mod channels;
+mod devices;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     // First, because it is the cheapest thing that can fail; connections wait in the backlog meanwhile.
     let listener = bind(&settings)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (channels, _inbox) = channels(&settings, &clock)?;
+    let channels = channels(&settings, &clock)?;
     let LedgerSettings::Embedded(embedded) = settings.ledger.clone();
     let options = options(embedded.clone(), settings.intake_max, &settings.queues);
     let ledger = {

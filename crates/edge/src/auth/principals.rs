@@ -42,6 +42,8 @@ pub struct Principals {
     /// Random per process: digests of passwords mean nothing outside of it.
     digest_key: [u8; 32],
     verifications: AtomicU64,
+    /// Paths below these are nobody's here: their handlers check credentials of their own.
+    elsewhere: Vec<&'static str>,
 }
 
 impl Principals {
@@ -54,7 +56,19 @@ impl Principals {
             decoy: None,
             digest_key: [0; 32],
             verifications: AtomicU64::new(0),
+            elsewhere: Vec::new(),
         }
+    }
+
+    /// Requests below `prefix` come from others than principals, and their handlers find out from whom.
+    #[must_use]
+    pub fn leaving(mut self, prefix: &'static str) -> Self {
+        self.elsewhere.push(prefix);
+        self
+    }
+
+    pub(super) fn leave(&self, path: &str) -> bool {
+        self.elsewhere.iter().any(|prefix| path.starts_with(prefix))
     }
 
     pub fn new(specs: Vec<PrincipalSpec>) -> Result<Self, String> {

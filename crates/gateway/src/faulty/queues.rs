@@ -3,50 +3,45 @@ use tidegate_domain::*;
 
 use super::FaultyLedger;
 
-/// What is asked of queues is proven on the real ledger; here they are away.
 #[async_trait]
 impl Queues for FaultyLedger {
-    async fn pop(&self, _: QueueName, _: usize, _: u64) -> Result<Vec<Claim>, LedgerError> {
-        away()
+    async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError> {
+        self.ledger.pop(queue, max, wait_ms).await
     }
 
-    async fn extend(&self, _: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {
-        away()
+    async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {
+        self.ledger.extend(batch).await
     }
 
-    async fn ack(&self, _: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError> {
-        away()
+    async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError> {
+        self.ledger.ack(ids).await
     }
 
-    async fn cancel(&self, _: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError> {
-        away()
+    async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError> {
+        self.ledger.cancel(ids).await
     }
 
-    async fn list(&self, _: Filter, _: Page) -> Result<Listing, LedgerError> {
-        away()
+    async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
+        self.ledger.list(filter, page).await
     }
 
-    async fn requeue(&self, _: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
-        away()
+    async fn requeue(&self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
+        self.ledger.requeue(batch).await
     }
 
-    async fn delete_dead(&self, _: Vec<MessageId>) -> Result<Vec<bool>, LedgerError> {
-        away()
+    async fn delete_dead(&self, ids: Vec<MessageId>) -> Result<Vec<bool>, LedgerError> {
+        self.ledger.delete_dead(ids).await
     }
 
-    async fn purge(&self, _: QueueName) -> Result<u64, LedgerError> {
-        away()
+    async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError> {
+        self.ledger.purge(queue).await
     }
 
-    async fn pause(&self, _: QueueName, _: bool) -> Result<bool, LedgerError> {
-        away()
+    async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError> {
+        self.ledger.pause(queue, paused).await
     }
 
     async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError> {
-        Ok(Vec::new())
+        self.ledger.queue_counts().await
     }
-}
-
-fn away<T>() -> Result<T, LedgerError> {
-    Err(LedgerError::Unavailable("planted".to_owned()))
 }

@@ -19,7 +19,7 @@ use super::Gateway;
 use super::answer::json;
 use super::failure::{check_writable, from_ledger};
 
-pub use self::ack::{IDS, read_ids};
+pub use self::ack::{IDS, ack_and_answer, read_ack, read_ids};
 pub use self::list::{cursor, page_size, read_filter};
 pub use self::record::answer;
 

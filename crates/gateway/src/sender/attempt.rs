@@ -7,20 +7,13 @@ use tidegate_domain::{Claim, Delivery, Outcome, RetryPolicy, Settlement, outcome
 use tokio::time::Instant;
 
 use super::Sender;
-use crate::stop::Stop;
-
-/// How often a message that is held back is looked at again.
-const HOLD_STEP: Duration = Duration::from_millis(500);
 
 /// Tries one message once and says what to settle. Whatever the channel does (hang, panic), this ends, and it ends
 /// before the lease does: what can't be begun in time is handed back untried.
-pub async fn attempt(sender: Sender, claim: Claim, body: Bytes, stop: Stop) -> Settlement {
+pub async fn attempt(sender: Sender, claim: Claim, body: Bytes) -> Settlement {
     let timeout = sender.settings.attempt_timeout;
     let lease = Duration::from_millis(sender.settings.lease_ms);
     let latest = Instant::now() + lease.saturating_sub(timeout) / 2;
-    if !recipient_there(&sender, &claim, latest, stop).await {
-        return handed_back(&claim);
-    }
     let within = latest.saturating_duration_since(Instant::now());
     let Some(_room) = sender.channel.enter(within).await else { return handed_back(&claim) };
     if !sender.channel.start() {
@@ -52,16 +45,11 @@ pub async fn attempt(sender: Sender, claim: Claim, body: Bytes, stop: Stop) -> S
     Settlement { id: claim.id, token: claim.token, outcome, latency_ms }
 }
 
-/// Waits for a recipient that is away, as long as the lease has time for it.
-async fn recipient_there(sender: &Sender, claim: &Claim, latest: Instant, mut stop: Stop) -> bool {
-    while let Some(hold_ms) = sender.channel.channel.hold_ms(claim) {
-        let step = Duration::from_millis(hold_ms).min(HOLD_STEP);
-        let stopped = tokio::time::timeout(step, stop.wait()).await.is_ok();
-        if stopped || Instant::now() >= latest {
-            return false;
-        }
-    }
-    true
+/// What makes no sense now, because the recipient is away: nothing is spent, and it is asked about again later.
+pub fn held(sender: &Sender, claim: &Claim) -> Option<Settlement> {
+    let for_ms = sender.channel.channel.hold_ms(claim)?;
+    metrics::counter!("tidegate_sender_attempts_total", "result" => "held").increment(1);
+    Some(Settlement { id: claim.id, token: claim.token, outcome: Outcome::Held { for_ms }, latency_ms: 0 })
 }
 
 /// What needs no attempt, because none can succeed.

@@ -8,7 +8,7 @@ use tidegate_domain::{Claim, ClaimRequest, Extension, LedgerError, MessageId, Ou
 use tokio::time::Instant;
 
 use super::Sender;
-use super::attempt::{attempt, handed_back, hopeless};
+use super::attempt::{attempt, handed_back, held, hopeless};
 use super::backoff::Backoff;
 use crate::stop::Stop;
 
@@ -139,10 +139,10 @@ impl Rounds {
             return;
         }
         let (settings, body) = (&self.sender.settings, claim.body.clone());
-        match (hopeless(&claim, &settings.retry), body) {
+        match (hopeless(&claim, &settings.retry).or_else(|| held(&self.sender, &claim)), body) {
             (None, Some(body)) => {
                 self.tokens.insert(claim.id, claim.token);
-                self.attempts.push(attempt(self.sender.clone(), claim, body, self.stop.clone()).boxed());
+                self.attempts.push(attempt(self.sender.clone(), claim, body).boxed());
             }
             (settlement, _) => self.ended.extend(settlement),
         }

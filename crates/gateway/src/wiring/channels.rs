@@ -12,10 +12,10 @@ use crate::config::{ChannelKind, Settings, WebhookSettings};
 use crate::server::Channels;
 
 /// The channels that the settings have queues for. Connects nowhere.
-pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<(Channels, Option<Inbox>)> {
-    let (mut channels, mut kept) = (Channels::new(), None);
+pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<Channels> {
+    let mut channels = Channels::new();
     for (_, kind, _) in settings.queues.pushed() {
-        if channels.contains_key(&kind) {
+        if channels.contains(kind) {
             continue;
         }
         let channel: Arc<dyn Channel> = match kind {
@@ -28,13 +28,13 @@ pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<(
                 let mut options = InboxOptions::new(settings.channels.inbox.secrets.clone());
                 options.kept_ms = settings.sender.retry.ack_within_ms;
                 let inbox = Inbox::new(options, clock.clone()).context("the settings of [inbox]")?;
-                kept = Some(inbox.clone());
+                channels.devices = Some(Arc::new(inbox.clone()));
                 Arc::new(inbox)
             }
         };
         channels.insert(kind, channel);
     }
-    Ok((channels, kept))
+    Ok(channels)
 }
 
 fn webhook(webhook: &WebhookSettings, settings: &Settings) -> anyhow::Result<WebhookOptions> {

@@ -10,6 +10,7 @@ mod disk;
 mod edges;
 mod first_flow;
 mod gateway;
+mod inbox;
 mod lifecycle;
 mod messages;
 mod policies;

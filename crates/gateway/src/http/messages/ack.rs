@@ -23,12 +23,36 @@ pub async fn ack(
     request: Request,
 ) -> Result<Response, ApiError> {
     check_writable(gateway.ledger.health())?;
-    let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
+    let (ids, many) = read_ack(&gateway, Fields::new(read_json(request, &gateway.limits).await?))?;
+    let known: Vec<_> = ids.iter().copied().map(Some).collect();
+    let answered = ack_and_answer(&gateway, &ids, &known, many).await?;
+    if let Some(devices) = &gateway.devices {
+        devices.acked(&ids);
+    }
+    Ok(answered)
+}
+
+/// The ids, and whether they came as a list.
+pub fn read_ack(gateway: &Gateway, mut fields: Fields) -> Result<(Vec<MessageId>, bool), ApiError> {
     let many = fields.has(IDS);
-    let ids = if many { read_ids(&mut fields, &gateway) } else { one_id(&mut fields) };
+    let ids =
+        if many { read_ids(&mut fields, gateway) } else { fields.parsed(ID, str::parse).map(|id| vec![id]) };
     fields.finish()?;
     let ids = ids.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))?;
-    let acked = gateway.queues.ack(ids.clone()).await.map_err(from_ledger)?;
+    Ok((ids, many))
+}
+
+/// Acks what is `known`, and answers for all.
+pub async fn ack_and_answer(
+    gateway: &Gateway,
+    ids: &[MessageId],
+    known: &[Option<MessageId>],
+    many: bool,
+) -> Result<Response, ApiError> {
+    let asked: Vec<MessageId> = known.iter().flatten().copied().collect();
+    let mut acked = gateway.queues.ack(asked).await.map_err(from_ledger)?.into_iter();
+    let acked: Vec<Acked> =
+        known.iter().map(|id| id.and_then(|_| acked.next()).unwrap_or(Acked::Unknown)).collect();
     let count = acked.iter().filter(|one| **one == Acked::Acked).count();
     metrics::counter!("tidegate_acks_total").increment(count as u64);
     if many {
@@ -37,16 +61,18 @@ pub async fn ack(
         let results: Vec<Value> = ids.iter().zip(&acked).map(result).collect();
         return answer::json(StatusCode::OK, &json!({"acked": count, "results": results}));
     }
-    let id = ids[0];
-    match acked.first() {
-        Some(acked @ (Acked::Acked | Acked::Already)) => {
+    let (Some(id), Some(acked)) = (ids.first(), acked.first()) else {
+        return Err(ApiError::internal("no answer for an ack"));
+    };
+    match acked {
+        Acked::Acked | Acked::Already => {
             answer::json(StatusCode::OK, &json!({"id": id.to_string(), "status": word(*acked)}))
         }
-        Some(Acked::NotAwaited) => {
+        Acked::NotAwaited => {
             let message = "no ack is awaited: no channel has accepted the message, or it has ended otherwise";
             Err(ApiError::new(StatusCode::CONFLICT, "not_awaited", message))
         }
-        Some(Acked::Unknown) | None => Err(unknown(id)),
+        Acked::Unknown => Err(unknown(*id)),
     }
 }
 
@@ -57,10 +83,6 @@ fn word(acked: Acked) -> &'static str {
         Acked::NotAwaited => "not_awaited",
         Acked::Unknown => "unknown_message",
     }
-}
-
-fn one_id(fields: &mut Fields) -> Option<Vec<MessageId>> {
-    fields.parsed(ID, str::parse).map(|id| vec![id])
 }
 
 pub fn read_ids(fields: &mut Fields, gateway: &Gateway) -> Option<Vec<MessageId>> {
