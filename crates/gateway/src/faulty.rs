@@ -22,6 +22,8 @@ pub struct FaultyLedger {
     pub durability: Durability,
     /// Admissions wait for a permit.
     pub gate: tokio::sync::Semaphore,
+    /// Leases were asked to last longer, so many times.
+    pub extensions: AtomicUsize,
 }
 
 impl FaultyLedger {
@@ -34,6 +36,7 @@ impl FaultyLedger {
             health: Mutex::new(Health::Ready),
             durability: Durability::Fsync,
             gate: tokio::sync::Semaphore::new(1_000),
+            extensions: AtomicUsize::new(0),
         }
     }
 

@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use async_trait::async_trait;
 use tidegate_domain::*;
 
@@ -10,7 +12,9 @@ impl Queues for FaultyLedger {
     }
 
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {
-        self.ledger.extend(batch).await
+        let extended = self.ledger.extend(batch).await;
+        self.extensions.fetch_add(1, Ordering::SeqCst);
+        extended
     }
 
     async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError> {

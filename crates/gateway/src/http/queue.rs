@@ -63,3 +63,6 @@ fn group(fields: &mut Fields) -> Option<QueueName> {
 fn no_value() -> ApiError {
     ApiError::internal("a field without a value and without a fault")
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,6 +79,10 @@ impl Bench {
     }
 
     async fn admit(&self, text: &str) -> MessageId {
+        self.admit_with(text, false).await
+    }
+
+    async fn admit_with(&self, text: &str, ack_required: bool) -> MessageId {
         let admission = Admission {
             queue: QueueName::new("sms").unwrap(),
             recipient: None,
@@ -90,7 +94,7 @@ impl Bench {
             idempotency: None,
             expires: None,
             headers: tidegate_domain::Headers::default(),
-            ack_required: false,
+            ack_required,
         };
         match self.ledger.admit(vec![admission]).await.unwrap()[0] {
             Admitted::Admitted { id, .. } => id,
@@ -169,6 +173,36 @@ async fn a_ledger_that_comes_back_finds_its_sender() {
     let id = bench.admit("again").await;
     bench.until(id, |record| record.status == Status::Delivered).await;
     assert_eq!(bench.channel.delivered.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_ledger_that_can_not_write_for_long_causes_no_second_delivery() {
+    let bench = Bench::start(0, PATIENT);
+    let id = bench.admit("slow").await;
+    bench.until_leased(1).await;
+    bench.ledger.fail_sender(1_000);
+    // Much longer than the lease, in steps that each leave something of it.
+    for extension in 1..=4 {
+        while bench.ledger.extensions.load(Ordering::SeqCst) < extension {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        bench.clock.advance_ms(20_000);
+    }
+    bench.ledger.fail_sender(0);
+    bench.until(id, |record| record.status == Status::Delivered).await;
+    assert_eq!(*bench.channel.delivered.lock().unwrap(), ["slow"]);
+}
+
+#[tokio::test]
+async fn a_message_that_nobody_ever_acks_is_given_up() {
+    let bench = Bench::start(0, PATIENT);
+    let id = bench.admit_with("hi", true).await;
+    for deliveries in 1..=2 {
+        bench.until(id, |record| record.attempts.len() == deliveries).await;
+        bench.clock.advance_ms(300_000);
+    }
+    let record = bench.until(id, |record| record.status == Status::Dead).await;
+    assert_eq!(record.reason.as_deref(), Some("never acknowledged: delivered 2 times without an ack"));
 }
 
 #[tokio::test]
