@@ -9,6 +9,7 @@ mod rules;
 mod slots;
 mod turn;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ const POLL: Duration = Duration::from_millis(2);
 pub struct ModelLedger {
     setup: Setup,
     rules: Mutex<Rules>,
+    one_moment: AtomicBool,
 }
 
 /// Opens the one model again and again.
@@ -42,7 +44,7 @@ pub struct ModelBackend {
 
 impl ModelLedger {
     pub fn new(setup: Setup) -> Self {
-        Self { setup, rules: Mutex::default() }
+        Self { setup, rules: Mutex::default(), one_moment: AtomicBool::new(false) }
     }
 
     /// What a restart does to a ledger: leases are void and unspent, everything answered stays.
@@ -50,12 +52,20 @@ impl ModelLedger {
         self.rules().restart();
     }
 
+    /// For a test that gives several changes to a ledger as one: they happen at one moment, and nobody looks in
+    /// between at whose time is over.
+    pub fn in_one_moment(&self, begun: bool) {
+        self.one_moment.store(begun, Ordering::SeqCst);
+    }
+
     /// The rules with every ended lease taken back and every message expired whose time is over: both happen by the
     /// clock, not by somebody's sweep.
     fn rules(&self) -> MutexGuard<'_, Rules> {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         rules.end_leases(self.setup.clock.now());
-        rules.expire(self.setup.clock.now());
+        if !self.one_moment.load(Ordering::SeqCst) {
+            rules.expire(self.setup.clock.now());
+        }
         rules
     }
 }

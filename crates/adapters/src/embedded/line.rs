@@ -175,11 +175,6 @@ impl Line {
         self.by_seq.find(self.hasher.hash_one(seq), |&slot| entries[slot as usize].seq == seq).copied()
     }
 
-    /// Whether a message's time is over.
-    pub(super) fn is_over(&self, slot: Slot, now: Timestamp) -> bool {
-        self.entries[slot as usize].expires <= now
-    }
-
     /// The oldest pending message. Walks all of them.
     pub(super) fn seq_min(&self) -> Option<u64> {
         self.entries.iter().filter(|entry| entry.live).map(|entry| entry.seq).min()

@@ -53,7 +53,8 @@ fn crashes_anywhere_leave_exactly_what_was_committed() {
             }
         }
     }
-    assert!(crashes.iter().all(|&count| count > 0), "not every kind of crash was met: {crashes:?}");
+    let many = number("TIDEGATE_SEED").is_none();
+    assert!(!many || crashes.iter().all(|&count| count > 0), "not every kind of crash was met: {crashes:?}");
 }
 
 /// How a group of changes ends.

@@ -65,9 +65,6 @@ impl Book {
             return if status == Status::Delivered { Acked::Already } else { Acked::NotAwaited };
         }
         let Some(slot) = self.line.find(seq) else { return Acked::Unknown };
-        if self.expires_with_its_lease(seq, now, group) {
-            return Acked::NotAwaited;
-        }
         let settling = self.leases.get(&seq).is_some_and(|lease| lease.settling);
         let accepted = |attempt: &AttemptRow| attempt.seq == seq && attempt.result == AttemptResult::Accepted;
         if self.line.entry(slot).tries.acks == 0 && !(settling && group.attempts.iter().any(accepted)) {
@@ -98,9 +95,6 @@ impl Book {
         }
         if self.line.find(seq).is_none() {
             return Cancelled::Unknown;
-        }
-        if self.expires_with_its_lease(seq, now, group) {
-            return Cancelled::Ended;
         }
         if !self.is_waiting(seq) {
             return Cancelled::UnderWay;
@@ -196,17 +190,6 @@ impl Book {
     /// Pending, and nobody holds a lease on it, or only until this group is on disk.
     pub(in crate::embedded) fn is_waiting(&self, seq: u64) -> bool {
         self.line.find(seq).is_some() && self.leases.get(&seq).is_none_or(|lease| lease.settling)
-    }
-
-    /// A message whose time was over while somebody held it expires when that ends, before anything else can
-    /// happen to it in the same group.
-    fn expires_with_its_lease(&self, seq: u64, now: Timestamp, group: &mut Group) -> bool {
-        let settling = self.leases.get(&seq).is_some_and(|lease| lease.settling);
-        let over = settling && self.line.find(seq).is_some_and(|slot| self.line.is_over(slot, now));
-        if over {
-            self.write_end(seq, Status::Expired, now, group);
-        }
-        over
     }
 
     /// An end that is no attempt.

@@ -87,12 +87,14 @@ impl World {
             if let Change::Pop { queue, max } = change {
                 let popped = self.runtime.block_on(self.model.pop(queue, max, 0)).unwrap();
                 texts.push(popped.iter().map(claim_text).collect());
-                continue;
+            } else {
+                let changed = self.runtime.block_on(model_change(&self.model, change));
+                ids.extend(new_ids(&changed));
+                texts.push(text(changed));
             }
-            let changed = self.runtime.block_on(model_change(&self.model, change));
-            ids.extend(new_ids(&changed));
-            texts.push(text(changed));
+            self.model.in_one_moment(true);
         }
+        self.model.in_one_moment(false);
         (texts, ids)
     }
 }
