@@ -69,6 +69,11 @@ impl Stats {
         self.queues.write().unwrap_or_else(PoisonError::into_inner).entry(queue.clone()).or_default().clone()
     }
 
+    /// Whether there is a tally, so that a forged name makes none.
+    pub fn knows(&self, queue: &QueueName) -> bool {
+        self.queues.read().unwrap_or_else(PoisonError::into_inner).contains_key(queue)
+    }
+
     pub fn all(&self) -> BTreeMap<QueueName, Tallied> {
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
         queues.iter().map(|(queue, tally)| (queue.clone(), tally.read())).collect()

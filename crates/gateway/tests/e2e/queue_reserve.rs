@@ -74,6 +74,8 @@ fn nacks_end_in_a_dead_letter_and_so_do_leases_that_nobody_settles() {
     let record = gateway.get(&format!("/api/v1/messages/{id}")).json();
     assert_eq!((&record["status"], record["attempts"].as_array().unwrap().len()), (&json!("dead"), 2));
     assert_eq!(record["reason"], "gave up after 2 attempts: no ink");
+    let stats = gateway.get("/api/v1/stats").json()["queues"][0].clone();
+    assert_eq!((&stats["queue"], &stats["retried"], &stats["dead"]), (&json!("jobs"), &json!(1), &json!(1)));
 
     let id = push(&gateway, "jobs", "b", &[]).json()["id"].as_str().unwrap().to_owned();
     assert_eq!(pop(&gateway, "jobs", &[]).json()["attempt"], 1);

@@ -49,8 +49,10 @@ pub async fn pop(
     };
     let answers: Vec<_> = claims.iter().filter_map(|claim| answer(claim, kept, mode)).collect();
     metrics::counter!("tidegate_queue_popped_total").increment(answers.len() as u64);
-    if mode == PullMode::Consume {
-        gateway.stats.of(&queue).popped(answers.len() as u64);
+    // Only a queue that has handed something out is worth a tally: anybody may ask for any name.
+    if !answers.is_empty() {
+        let tally = gateway.stats.of(&queue);
+        tally.popped(if mode == PullMode::Consume { answers.len() as u64 } else { 0 });
     }
     match (max, answers.first()) {
         (Some(_), _) => json(StatusCode::OK, &answers),

@@ -40,7 +40,7 @@ pub async fn ack(
     let receipts: Vec<Receipt> = receipts.ok_or_else(no_value)?;
     let now = gateway.clock.now();
     let batch = receipts.iter().map(|receipt| settlement(receipt, Outcome::Delivered, now)).collect();
-    let settled = gateway.ledger.settle(batch).await.map_err(from_ledger)?;
+    let settled = settle(&gateway, &receipts, batch).await?;
     if !many {
         return one(&receipts[0], settled.first(), "acked");
     }
@@ -73,7 +73,7 @@ pub async fn nack(
         (Outcome::Retry { delay_ms: delay_s.unwrap_or(0) * 1_000, reason }, "requeued")
     };
     let batch = vec![settlement(&receipt, outcome, gateway.clock.now())];
-    let settled = gateway.ledger.settle(batch).await.map_err(from_ledger)?;
+    let settled = settle(&gateway, std::slice::from_ref(&receipt), batch).await?;
     one(&receipt, settled.first(), status)
 }
 
@@ -102,6 +102,21 @@ pub async fn extend(
         }
         _ => Err(lease_lost(&receipt)),
     }
+}
+
+/// Settles, and counts what was in time.
+async fn settle(
+    gateway: &Gateway,
+    receipts: &[Receipt],
+    batch: Vec<Settlement>,
+) -> Result<Vec<Settled>, ApiError> {
+    let settled = gateway.ledger.settle(batch.clone()).await.map_err(from_ledger)?;
+    for ((receipt, settlement), settled) in receipts.iter().zip(&batch).zip(&settled) {
+        if *settled == Settled::Done && gateway.stats.knows(&receipt.queue) {
+            gateway.stats.of(&receipt.queue).settled(settlement);
+        }
+    }
+    Ok(settled)
 }
 
 async fn body(gateway: &Gateway, request: Request) -> Result<Fields, ApiError> {
