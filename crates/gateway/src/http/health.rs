@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tidegate_domain::Health;
 use tidegate_edge::ApiError;
 
@@ -26,11 +26,16 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
     let (sender, draining) = (gateway.sender.is_running(), gateway.is_draining());
     let ready = ledger == "ready" && sender && !draining;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    // A provider that is down keeps nobody from handing messages in, so this is for people only.
+    let reports = gateway.channels.iter().map(|channel| channel.report());
+    let breakers: Map<String, Value> =
+        reports.map(|report| (report.channel.to_owned(), report.state.as_str().into())).collect();
     let body = json!({
         "status": if ready { "ready" } else { "not_ready" },
         "ledger": ledger,
         "sender": if sender { "running" } else { "not_running" },
         "draining": draining,
+        "breakers": breakers,
     });
     answer::json(status, &body)
 }

@@ -73,6 +73,8 @@ fn behind_an_open_breaker_messages_wait_and_spend_no_attempts() {
     let first: Vec<_> = (0..4).map(|n| send(&gateway, &format!("r{n}"), "x")).collect();
     gateway.stderr.wait_for("the breaker opened");
     assert_eq!(breaker(&gateway)["state"], "open");
+    let ready = gateway.get("/health/ready");
+    assert_eq!((ready.status, &ready.json()["breakers"]["webhook"]), (200, &json!("open")));
     let seen = sink.seen().len();
     let waiting = send(&gateway, "late", "y");
     let record = gateway.get(&format!("{PATH}/{waiting}")).json();
