@@ -148,3 +148,25 @@ fn check_config_names_what_is_wrong_with_a_channel_and_shows_no_secret() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("webhook.url = (hidden)") && !text.contains("s3cret"), "{text}");
 }
+
+/// A process that sleeps through its own lease wakes up as nobody: what it then reports changes nothing.
+#[test]
+fn a_stopped_sender_is_fenced_off() {
+    let (dir, sink) = (tempdir().unwrap(), Sink::start(200));
+    let more = "lease_ms = 1500\n[sender]\nattempt_timeout_ms = 1000\nlease_ms = 1500\n";
+    let gateway = hooked(dir.path(), &sink, more);
+    sink.delay(300);
+    let id = send(&gateway, "ann", "once or twice");
+    eventually(|| (sink.seen().len() == 1).then_some(()));
+    gateway.signal("-STOP");
+    std::thread::sleep(std::time::Duration::from_millis(1_800));
+    sink.delay(0);
+    gateway.signal("-CONT");
+    let record = ended(&gateway, &id, "delivered");
+    assert_eq!(sink.seen(), ["once or twice"; 2], "the attempt in flight, and the one that counts");
+    let attempts = record["attempts"].as_array().unwrap();
+    assert_eq!((attempts.len(), &attempts[0]["number"]), (1, &json!(2)), "{record}");
+    let metrics = gateway.get("/metrics").text;
+    assert!(metrics.lines().any(|line| line == "tidegate_sender_lost_leases_total 1"), "{metrics}");
+    assert!(metrics.lines().any(|line| line == "tidegate_conservation_balanced 1"), "{metrics}");
+}

@@ -92,7 +92,7 @@ async fn deliver(gateway: &Server, sink: SocketAddr, messages: usize) -> anyhow:
 
 /// The channel in a loop, without a ledger or a sender.
 async fn post_only(sink: SocketAddr, messages: usize) -> anyhow::Result<f64> {
-    let mut options = WebhookOptions::new(&format!("http://{sink}/hook"));
+    let mut options = WebhookOptions::new(format!("http://{sink}/hook"));
     options.allow = vec!["127.0.0.0/8".parse()?];
     options.idle_connections_max = CONCURRENCY;
     let channel = Arc::new(WebhookChannel::new(options, Arc::new(SystemClock::new()))?);
