@@ -21,7 +21,7 @@ pub fn queue_ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
         1 => (0..3u8, 1..6u32, select(vec![1, 100, 60_000]))
             .prop_map(|(user, limit, window_ms)| Op::PutQuota { user, limit, window_ms }),
         20 => queue_op().prop_map(Op::Queues),
-        2 => Just(Op::Reopen),
+        4 => Just(Op::Reopen),
         1 => Just(Op::Sweep),
     ];
     vec(op, 1..length_max)
@@ -81,9 +81,12 @@ fn pick(status: Status) -> impl Strategy<Value = Pick> {
 
 fn expiring_admit() -> impl Strategy<Value = Admit> {
     let expires_in_ms = weighted(0.3, select(vec![0, 40, 100, 1_000, 30_000]));
-    (admit(), 0..QUEUES, expires_in_ms, weighted(0.3, 0..3u8), any::<bool>()).prop_map(
-        |(admit, queue, expires_in_ms, header, ack_required)| Admit {
+    // Fewer recipients than elsewhere: chains of some length.
+    let recipient = weighted(0.8, 0..2u8);
+    (admit(), 0..QUEUES, recipient, expires_in_ms, weighted(0.3, 0..3u8), any::<bool>()).prop_map(
+        |(admit, queue, recipient, expires_in_ms, header, ack_required)| Admit {
             queue,
+            recipient,
             expires_in_ms,
             header,
             ack_required,
