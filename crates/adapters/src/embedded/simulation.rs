@@ -16,7 +16,7 @@ use tidegate_domain::{
 use tidegate_testkit::{ModelLedger, Setup, TestClock};
 
 use super::book::BookLimits;
-use super::engine::{Changed, Engine, EngineOptions};
+use super::engine::{Change, Changed, Engine, EngineOptions};
 use super::store::FILE_NAME;
 
 mod answers;
@@ -163,6 +163,8 @@ impl World {
             1 => Fate::CrashTorn,
             2 => Fate::CrashAfter,
             3 => Fate::Full,
+            // Whatever a pop took has to be put back.
+            4..6 if matches!(ours[0], Change::Pop { .. }) => Fate::Full,
             _ => Fate::Answered,
         };
         match fate {

@@ -85,3 +85,63 @@ impl Line {
         chain
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    /// Three chains and two messages for themselves, in all lanes; one of a chain is not due, and some expire.
+    fn line() -> Line {
+        let mut line = Line::new();
+        let all = [
+            (Some("ann"), Lane::Low, 5),
+            (None, Lane::Normal, 5),
+            (Some("bob"), Lane::Normal, 4),
+            (Some("ann"), Lane::High, 6),
+            (Some("ann"), Lane::Normal, 3),
+            (Some("cyd"), Lane::Low, 9),
+            (Some("bob"), Lane::Low, 2_000),
+            (None, Lane::High, 8),
+            (Some("cyd"), Lane::Low, 1),
+        ];
+        for (seq, (recipient, lane, due)) in (1..).zip(all) {
+            let due = Timestamp::from_millis(due);
+            let expires = (seq % 2 == 0).then_some(NOW.plus_ms(seq));
+            line.push(&Arrival { seq, queue: 0, lane, due, recipient, expires, tries: Tries::default() });
+        }
+        line
+    }
+
+    fn taken(line: &mut Line, max: usize) -> Vec<(u64, Plucked)> {
+        let mut all = Vec::new();
+        while all.len() < max
+            && let Some(slot) = line.take(0, NOW)
+        {
+            all.push((line.entry(slot).seq, line.pluck(slot)));
+        }
+        all
+    }
+
+    fn order(plucked: &[(u64, Plucked)]) -> Vec<u64> {
+        plucked.iter().map(|(seq, _)| *seq).collect()
+    }
+
+    #[test]
+    fn put_back_they_stand_where_they_stood() {
+        let expected = order(&taken(&mut line(), usize::MAX));
+        assert_eq!(expected.len(), 8);
+        for count in 0..=expected.len() {
+            let mut line = line();
+            let (depth, turn) = (line.depth(), line.turn(0));
+            let plucked = taken(&mut line, count);
+            assert_eq!(order(&plucked), expected[..count]);
+            plucked.iter().rev().for_each(|(_, plucked)| line.put_back(plucked));
+            line.set_turn(0, turn);
+            assert_eq!((line.depth(), line.len()), (depth, 9));
+            assert_eq!(line.expired(Timestamp::MAX).collect::<Vec<_>>(), [2, 4, 6, 8]);
+            assert_eq!(order(&taken(&mut line, usize::MAX)), expected, "after {count} put back");
+        }
+    }
+}
