@@ -22,6 +22,7 @@ mod bodies;
 mod book;
 mod directory;
 mod engine;
+mod events;
 mod keys;
 mod line;
 mod queues;

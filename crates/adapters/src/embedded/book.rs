@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 use tidegate_domain::{Counts, QueueCounts, QueueName, Recipient, Status, Timestamp, UserId};
 
 use super::bodies::Bodies;
+use super::events::EventKey;
 use super::keys::Keys;
 use super::line::{Arrival, Line, Plucked, Slot, Tries, Turn};
 use super::queues::{QueueBook, QueueRules};
@@ -11,7 +12,7 @@ use super::quotas::{Before, Quotas};
 use super::rows::{
     AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, RequeueRow, SlotConfigRow, SlotRow, Totals,
 };
-use super::slots::{ConfigBefore, EventKey, Held, SlotBook};
+use super::slots::{ConfigBefore, Held, SlotBook};
 
 mod admission;
 mod endings;
@@ -250,7 +251,7 @@ impl Book {
                 Undo::Quota(before) => self.quotas.undo(before),
                 Undo::Key(key) => self.keys.undo(&key),
                 Undo::SlotTaken(event) => {
-                    self.slots.give_back(&event);
+                    self.slots.give_back(event);
                 }
                 Undo::SlotGivenBack(event, held) => self.slots.undo_give_back(event, held),
                 Undo::SlotConfig(before) => self.slots.undo_put_config(before),

@@ -85,6 +85,7 @@ impl Options {
             (self.pending_max >= 1 && self.pending_max <= 1 << 31, "pending_max must be 1 to 2147483648"),
             (self.intake_max >= 1, "intake_max must be at least 1"),
             (self.group_max >= 1, "group_max must be at least 1"),
+            (self.slots_max >= 1 && self.slots_max <= 1 << 31, "slots_max must be 1 to 2147483648"),
             (self.readers >= 1, "readers must be at least 1"),
             (self.idempotency_keys_max >= 1, "idempotency_keys_max must be at least 1"),
             (

@@ -12,7 +12,6 @@ use tidegate_domain::{
 use super::book::{Book, BookLimits, Group, Leased};
 use super::queues::QueueRules;
 use super::rows::MessageRow;
-use super::slots::event_key;
 use super::store::{Marks, Removable, Retention, Store, StoreError};
 
 /// Charges reach their quota's own row at least this often, so that a start has few messages to replay.
@@ -258,7 +257,7 @@ impl Engine {
     }
 
     pub(super) fn slot(&self, event: EventId) -> Option<Slot> {
-        let held = self.book.slots.get(&event_key(&event))?;
+        let held = self.book.slots.get(self.book.slots.key(&event))?;
         self.book.slots.slot(event, &held, self.book.salt)
     }
 

@@ -4,10 +4,10 @@ use std::collections::BinaryHeap;
 use hashbrown::HashMap;
 use tidegate_domain::limits::slot::{Placement, SlotRule, Windows};
 use tidegate_domain::{
-    EventId, Fingerprint, Forecast, MessageId, Reservation, Slot, SlotConfig, SlotConfigName, SlotConfigPut,
-    Timestamp,
+    EventId, Forecast, MessageId, Reservation, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Timestamp,
 };
 
+use super::events::{EventKey, Events};
 use super::rows::SlotRow;
 
 const CONFIGS_MAX: usize = 1_024;
@@ -15,15 +15,12 @@ const VERSIONS_MAX: usize = 10_000;
 /// Old slots that one group forgets at the most.
 const FORGET_MAX: usize = 1_000;
 
-/// An event by the hash of its id: 16 bytes, however long the id.
-pub(super) type EventKey = [u8; 16];
-
 /// Which events hold which slots, and how full that makes the windows.
 #[derive(Debug)]
 pub(super) struct SlotBook {
     configs: Vec<Config>,
     by_name: HashMap<SlotConfigName, u16>,
-    held: HashMap<EventKey, Held>,
+    held: Events,
     /// When a slot may be forgotten, soonest first. Slots given back meanwhile are passed over.
     by_end: BinaryHeap<Reverse<(Timestamp, EventKey)>>,
     seq_next: u64,
@@ -77,16 +74,12 @@ impl ConfigBefore {
     }
 }
 
-pub(super) fn event_key(event: &EventId) -> EventKey {
-    Fingerprint::of(&[event.as_str().as_bytes()]).0
-}
-
 impl SlotBook {
     pub(super) fn new(slots_max: usize, retention_ms: u64) -> Self {
         Self {
             configs: Vec::new(),
             by_name: HashMap::new(),
-            held: HashMap::new(),
+            held: Events::new(),
             by_end: BinaryHeap::new(),
             seq_next: 1,
             slots_max,
@@ -94,8 +87,12 @@ impl SlotBook {
         }
     }
 
-    pub(super) fn get(&self, event: &EventKey) -> Option<Held> {
-        self.held.get(event).copied()
+    pub(super) fn key(&self, event: &EventId) -> EventKey {
+        self.held.key(event)
+    }
+
+    pub(super) fn get(&self, event: EventKey) -> Option<Held> {
+        self.held.get(event)
     }
 
     /// Where an event would land.
@@ -153,7 +150,7 @@ impl SlotBook {
     }
 
     /// Gives a place back. Its row is still to be removed.
-    pub(super) fn give_back(&mut self, event: &EventKey) -> Option<Held> {
+    pub(super) fn give_back(&mut self, event: EventKey) -> Option<Held> {
         let held = self.held.remove(event)?;
         let config = &mut self.configs[usize::from(held.config)];
         if held.version >= config.counted_from {
@@ -233,8 +230,8 @@ impl SlotBook {
         {
             self.by_end.pop();
             // Given back meanwhile, or taken anew and not yet over: then it has another entry.
-            let over = self.held.get(&event).is_some_and(|held| self.end_of(held) <= now);
-            if over && let Some(held) = self.give_back(&event) {
+            let over = self.held.get(event).is_some_and(|held| self.end_of(&held) <= now);
+            if over && let Some(held) = self.give_back(event) {
                 forgotten.push((event, held));
             }
         }
@@ -254,7 +251,7 @@ impl SlotBook {
 
     pub(super) fn restore(&mut self, row: &SlotRow) {
         self.seq_next = self.seq_next.max(row.held.seq + 1);
-        self.hold(event_key(&row.event), row.held);
+        self.hold(self.key(&row.event), row.held);
     }
 
     fn hold(&mut self, event: EventKey, held: Held) {

@@ -7,7 +7,7 @@ use tidegate_domain::{
 };
 
 use super::super::rows::SlotConfigRow;
-use super::super::slots::{NoSlot, event_key};
+use super::super::slots::NoSlot;
 use super::{Book, Group, Undo};
 
 impl Book {
@@ -17,8 +17,8 @@ impl Book {
         now: Timestamp,
         group: &mut Group,
     ) -> Reserved {
-        let key = event_key(&reservation.event);
-        if let Some(held) = self.slots.get(&key) {
+        let key = self.slots.key(&reservation.event);
+        if let Some(held) = self.slots.get(key) {
             let slot = self.slots.slot(reservation.event, &held, self.salt);
             return slot.map_or(Reserved::UnknownConfig, Reserved::Existing);
         }
@@ -48,8 +48,8 @@ impl Book {
         now: Timestamp,
         group: &mut Group,
     ) -> Released {
-        let key = event_key(&event);
-        let Some(held) = self.slots.get(&key) else { return Released::UnknownEvent };
+        let key = self.slots.key(&event);
+        let Some(held) = self.slots.get(key) else { return Released::UnknownEvent };
         let Some(slot) = self.slots.slot(event, &held, self.salt) else { return Released::UnknownEvent };
         if held.message > 0 {
             let fresh = group.messages.iter().find(|message| message.seq == held.message);
@@ -63,7 +63,7 @@ impl Book {
             }
             self.write_end(held.message, Status::Deleted, now, group);
         }
-        self.slots.give_back(&key);
+        self.slots.give_back(key);
         group.undo.push(Undo::SlotGivenBack(key, held));
         group.slots_removed.push(held.seq);
         Released::Released(slot)

@@ -46,33 +46,65 @@ pub(super) fn write(db: &Connection, group: &Group) -> rusqlite::Result<()> {
     for row in &group.slot_configs {
         write_config(db, row)?;
     }
-    if !group.slots.is_empty() {
-        let mut insert = db.prepare_cached(
-            "INSERT INTO slot (seq, config, version, window, requested, scheduled, created, message, event, checksum)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        )?;
-        for row in &group.slots {
-            let held = &row.held;
-            insert.execute(params![
-                as_i64(held.seq),
-                held.config,
-                held.version,
-                held.window,
-                held.requested.millis(),
-                held.scheduled.millis(),
-                held.created.millis(),
-                as_i64(held.message),
-                row.event.as_str(),
-                checksum::of_slot(row),
-            ])?;
-        }
-    }
+    insert(db, &group.slots)?;
     if !group.slots_removed.is_empty() {
         let mut delete = db.prepare_cached("DELETE FROM slot WHERE seq = ?1")?;
         for seq in &group.slots_removed {
             delete.execute([as_i64(*seq)])?;
         }
     }
+    Ok(())
+}
+
+/// Rows of one statement: a burst of events costs fewer steps.
+const ROWS: usize = 16;
+const COLUMNS: usize = 10;
+
+fn insert(db: &Connection, rows: &[SlotRow]) -> rusqlite::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let statement = |rows: usize| {
+        let row = format!("({})", ["?"; COLUMNS].join(", "));
+        let values = vec![row; rows].join(", ");
+        let columns = "seq, config, version, window, requested, scheduled, created, message, event, checksum";
+        format!("INSERT INTO slot ({columns}) VALUES {values}")
+    };
+    let (many, one) = (statement(ROWS), statement(1));
+    for chunk in rows.chunks(ROWS) {
+        if chunk.len() == ROWS {
+            let mut insert = db.prepare_cached(&many)?;
+            bind_and_run(&mut insert, chunk)?;
+        } else {
+            let mut insert = db.prepare_cached(&one)?;
+            for row in chunk {
+                bind_and_run(&mut insert, std::slice::from_ref(row))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bind_and_run(insert: &mut rusqlite::Statement<'_>, rows: &[SlotRow]) -> rusqlite::Result<()> {
+    for (row, first) in rows.iter().zip((1..).step_by(COLUMNS)) {
+        let held = &row.held;
+        let numbers = [
+            as_i64(held.seq),
+            i64::from(held.config),
+            i64::from(held.version),
+            held.window,
+            held.requested.millis(),
+            held.scheduled.millis(),
+            held.created.millis(),
+            as_i64(held.message),
+        ];
+        for (place, number) in numbers.into_iter().enumerate() {
+            insert.raw_bind_parameter(first + place, number)?;
+        }
+        insert.raw_bind_parameter(first + 8, row.event.as_str())?;
+        insert.raw_bind_parameter(first + 9, checksum::of_slot(row))?;
+    }
+    insert.raw_execute()?;
     Ok(())
 }
 
