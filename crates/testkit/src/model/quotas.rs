@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{Timestamp, UserId};
 
@@ -5,17 +7,20 @@ use tidegate_domain::{Timestamp, UserId};
 const WINDOWS_MAX: u64 = 1_000;
 
 /// A user's window, and when each deferred message goes out. A deferred message is a charge that happens when
-/// it is due: that is the whole rule.
+/// it is due, in a window that begins then. Up to the last of these, windows follow one another without gaps.
 #[derive(Debug)]
 pub struct Account {
     pub user: UserId,
     pub quota: Quota,
     deferred: Vec<Timestamp>,
+    /// When the later windows begin, those without messages too.
+    windows: BTreeSet<Timestamp>,
 }
 
 impl Account {
     pub fn new(user: UserId, limit: u32, window_ms: u64, now: Timestamp) -> Self {
-        Self { user, quota: Quota { limit, window_ms, count: 0, since: now }, deferred: Vec::new() }
+        let quota = Quota { limit, window_ms, count: 0, since: now };
+        Self { user, quota, deferred: Vec::new(), windows: BTreeSet::new() }
     }
 
     /// A fresh window; what was deferred falls into it or into later ones.
@@ -27,6 +32,13 @@ impl Account {
                 0 => self.quota.count += 1,
                 windows => self.deferred.push(now.plus_ms(windows * window_ms)),
             }
+        }
+        self.windows.extend(&self.deferred);
+        let last = self.windows.last().copied().unwrap_or(now);
+        let mut begins = now.plus_ms(window_ms);
+        while begins < last && (self.windows.len() as u64) < WINDOWS_MAX {
+            self.windows.insert(begins);
+            begins = begins.plus_ms(window_ms);
         }
     }
 
@@ -42,6 +54,7 @@ impl Account {
             let within: Vec<_> =
                 self.deferred.extract_if(.., |due| *due < now.plus_ms(self.quota.window_ms)).collect();
             self.quota.count = u32::try_from(within.len()).expect("few messages");
+            self.windows.retain(|begins| *begins >= now.plus_ms(self.quota.window_ms));
         }
         if self.quota.count >= self.quota.limit {
             return Err(self.end().since_ms(now));
@@ -60,21 +73,23 @@ impl Account {
             let held = self.deferred.iter().filter(|due| **due == begins).count();
             if held < self.quota.limit as usize {
                 self.deferred.push(begins);
+                self.windows.insert(begins);
                 return Some(begins);
             }
         }
         None
     }
 
-    /// The messages that have gone out since, each charged when it did.
+    /// The windows that have begun since, with the messages that went out when they did.
     pub fn catch_up(&mut self, now: Timestamp) {
-        self.deferred.sort();
-        for due in self.deferred.extract_if(.., |due| *due <= now).collect::<Vec<_>>() {
-            if due >= self.end() {
-                self.quota.since = due;
+        while let Some(begins) = self.windows.first().copied().filter(|begins| *begins <= now) {
+            self.windows.remove(&begins);
+            if begins > self.quota.since {
+                self.quota.since = begins;
                 self.quota.count = 0;
             }
-            self.quota.count += 1;
+            let gone = self.deferred.extract_if(.., |due| *due == begins).count();
+            self.quota.count += u32::try_from(gone).expect("few messages");
         }
     }
 
