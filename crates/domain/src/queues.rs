@@ -20,6 +20,9 @@ pub trait Queues: Debug + Send + Sync + 'static {
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError>;
 
     /// The recipient has it: messages that were accepted by their channel are delivered now, whoever holds a lease.
+    /// So are those that require an ack once they have been out: an ack may come before the sender's settlement,
+    /// which then finds its lease gone, and after an attempt that seemed to fail. An attempt under way on a message
+    /// that no channel had accepted yet is recorded as delivered.
     async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError>;
 
     /// Takes messages back that nobody holds a lease on.
@@ -56,7 +59,7 @@ pub struct Extension {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acked {
     Acked,
-    /// It was never accepted by a channel, or has ended otherwise.
+    /// No attempt was begun, or it requires no ack and no channel has accepted it, or it has ended otherwise.
     NotAwaited,
     /// It had been delivered already.
     Already,

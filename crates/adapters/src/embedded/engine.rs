@@ -12,7 +12,7 @@ use tidegate_domain::{
 use super::book::{Book, BookLimits, Group, Leased};
 use super::queues::QueueRules;
 use super::rows::MessageRow;
-use super::store::{Marks, Removable, Retention, Store, StoreError};
+use super::store::{Marks, Removable, Retention, Store, StoreError, Stub};
 
 /// Charges reach their quota's own row at least this often, so that a start has few messages to replay.
 const QUOTA_FLUSH_MS: u64 = 5_000;
@@ -135,21 +135,28 @@ impl Engine {
                     Changed::Popped(popped.into_iter().map(|leased| with_text(book, leased)).collect())
                 }
                 Change::Ack(ids) => {
-                    let ack = |id: MessageId| match book.ack(id, now, &mut group) {
-                        Acked::Unknown => {
-                            ended(store, id, book.salt).map_or(Acked::Unknown, |status| match status {
-                                Status::Delivered => Acked::Already,
-                                _ => Acked::NotAwaited,
-                            })
+                    let ack = |id: MessageId| {
+                        let Some(stub) = stub(book, store, id) else { return Acked::Unknown };
+                        match book.ack(id, stub.ack_required, now, &mut group) {
+                            Acked::Unknown => match store.status_of(id.seq()) {
+                                None => Acked::Unknown,
+                                Some(Status::Delivered) => Acked::Already,
+                                Some(_) => Acked::NotAwaited,
+                            },
+                            known => known,
                         }
-                        known => known,
                     };
                     Changed::Acked(ids.into_iter().map(ack).collect())
                 }
                 Change::Cancel(ids) => {
-                    let cancel = |id: MessageId| match book.cancel(id, now, &mut group) {
-                        Cancelled::Unknown if ended(store, id, book.salt).is_some() => Cancelled::Ended,
-                        known => known,
+                    let cancel = |id: MessageId| {
+                        if stub(book, store, id).is_none() {
+                            return Cancelled::Unknown;
+                        }
+                        match book.cancel(id, now, &mut group) {
+                            Cancelled::Unknown if store.status_of(id.seq()).is_some() => Cancelled::Ended,
+                            known => known,
+                        }
                     };
                     Changed::Cancelled(ids.into_iter().map(cancel).collect())
                 }
@@ -167,7 +174,8 @@ impl Engine {
                 }
                 Change::DeleteDead(ids) => {
                     let delete = |id: MessageId| {
-                        ended(store, id, book.salt) == Some(Status::Dead)
+                        stub(book, store, id).is_some()
+                            && store.status_of(id.seq()) == Some(Status::Dead)
                             && book.delete_dead(id.seq(), &mut group)
                     };
                     Changed::DeadDeleted(ids.into_iter().map(delete).collect())
@@ -364,9 +372,11 @@ fn with_text(book: &Book, leased: Leased) -> ClaimedRow {
     ClaimedRow { leased, message }
 }
 
-/// How a message has ended, if it has.
-fn ended(store: &Store, id: MessageId, salt: u32) -> Option<Status> {
-    store.status_of(id.seq()).filter(|_| id.salt() == salt)
+/// What memory does not keep of every message; none when there is no message of that very id.
+fn stub(book: &Book, store: &Store, id: MessageId) -> Option<Stub> {
+    let cached = book.bodies.get(id.seq()).map(|row| Stub { at: row.at, ack_required: row.ack_required });
+    let stub = cached.or_else(|| store.stub(id.seq()))?;
+    (MessageId::new(stub.at, id.seq(), book.salt) == id).then_some(stub)
 }
 
 /// What the simulation reaches into.

@@ -24,6 +24,7 @@ mod slots;
 mod wal;
 
 pub(super) use error::{StoreError, StoreErrorKind};
+pub(super) use read::Stub;
 pub(super) use retain::{Removable, Retention};
 
 pub(super) const FILE_NAME: &str = "ledger.db";

@@ -190,10 +190,13 @@ impl Rounds {
         match settled {
             Ok(results) => {
                 self.settle_backoff.succeeded();
-                let done = batch.iter().zip(&results).filter(|(_, settled)| **settled == Settled::Done);
-                done.for_each(|(settlement, _)| self.sender.tally.settled(settlement));
-                let lost = results.iter().filter(|settled| **settled == Settled::LostLease).count();
-                metrics::counter!("tidegate_sender_lost_leases_total").increment(lost as u64);
+                // A quick recipient's ack ends the message before its sender does: nothing is lost with that lease.
+                let is_done = |(settlement, settled): &(&Settlement, &Settled)| {
+                    **settled == Settled::Done || matches!(settlement.outcome, Outcome::Accepted { .. })
+                };
+                let (done, lost): (Vec<_>, Vec<_>) = batch.iter().zip(&results).partition(is_done);
+                done.iter().for_each(|(settlement, _)| self.sender.tally.settled(settlement));
+                metrics::counter!("tidegate_sender_lost_leases_total").increment(lost.len() as u64);
             }
             Err(error @ LedgerError::Corrupt(_)) => {
                 tracing::error!(%error, settlements = batch.len(), "settlements are given up");

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
 
+mod acks;
 mod client;
 mod dead_letters;
 mod deferral;

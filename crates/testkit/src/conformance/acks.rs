@@ -59,16 +59,21 @@ pub async fn an_awaited_ack_holds_its_chain(h: &Harness) {
     assert_eq!(h.deliver_all().await, ["a2"]);
 }
 
-pub async fn only_what_was_accepted_can_be_acked(h: &Harness) {
-    let [later, other_ledger] = h.unknown_ids().await;
-    assert_eq!(h.ack(later).await, Acked::Unknown);
-    assert_eq!(h.ack(other_ledger).await, Acked::Unknown);
+pub async fn only_what_has_been_out_can_be_acked(h: &Harness) {
+    for unknown in h.unknown_ids().await {
+        assert_eq!(h.ack(unknown).await, Acked::Unknown);
+    }
     let id = h.put(sms("a").needs_ack()).await;
     assert_eq!(h.ack(id).await, Acked::NotAwaited);
     let claim = h.claim_one().await;
-    assert_eq!(h.ack(id).await, Acked::NotAwaited);
-    h.deliver(&claim).await;
+    assert_eq!(h.settle(&claim, Outcome::Released).await, Settled::Done);
+    assert_eq!(h.ack(id).await, Acked::NotAwaited, "handed back untried");
+    h.deliver_all().await;
     assert_eq!(h.ack(id).await, Acked::Already);
+    let unasked = h.put(sms("no ack required")).await;
+    let claim = h.claim_one().await;
+    assert_eq!(h.ack(unasked).await, Acked::NotAwaited);
+    h.deliver(&claim).await;
     let refused = h.put_dead(sms("b")).await;
     assert_eq!(h.ack(refused).await, Acked::NotAwaited);
 }
@@ -137,5 +142,53 @@ pub async fn a_released_redelivery_still_awaits_its_ack(h: &Harness) {
     let again = h.claim_one().await;
     assert_eq!(h.settle(&again, Outcome::Released).await, Settled::Done);
     assert_eq!(h.ack(id).await, Acked::Acked);
+    assert_eq!(h.claim(9).await, []);
+}
+
+/// A quick device acks before the sender has told the ledger that its channel took the message.
+pub async fn an_ack_may_come_before_its_settlement(h: &Harness) {
+    let id = h.put(sms("a1").to("ann").needs_ack()).await;
+    h.put(sms("a2").to("ann")).await;
+    let claim = h.claim_one().await;
+    h.clock.advance_ms(5);
+    assert_eq!(h.ack(id).await, Acked::Acked);
+    assert_eq!((h.counts().await.leased, h.counts().await.delivered), (0, 1));
+    assert_eq!(h.settle(&claim, accepted()).await, Settled::LostLease);
+    for _ in 0..2 {
+        let record = h.record(id).await;
+        assert_eq!((record.status, record.settled_at), (Status::Delivered, Some(h.clock.now())));
+        let attempts: Vec<_> = record.attempts.iter().map(|a| (a.number, a.result)).collect();
+        assert_eq!(attempts, [(1, AttemptResult::Delivered)]);
+        assert_eq!(h.ack(id).await, Acked::Already);
+        h.reopen().await.expect("reopen");
+    }
+    h.clock.advance_ms(ACK_MS);
+    assert_eq!(h.deliver_all().await, ["a2"]);
+}
+
+/// Providers lie: what was answered as an error may have arrived.
+pub async fn an_ack_counts_after_an_attempt_that_seemed_to_fail(h: &Harness) {
+    let answered = h.put(sms("a").needs_ack()).await;
+    let claim = h.claim_one().await;
+    assert_eq!(h.settle(&claim, retry(1_000)).await, Settled::Done);
+    assert_eq!(h.ack(answered).await, Acked::Acked);
+    assert_eq!(h.record(answered).await.attempts.len(), 1);
+    let silent = h.put(sms("b").needs_ack()).await;
+    h.claim_one().await;
+    h.let_lease_end();
+    assert_eq!(h.ack(silent).await, Acked::Acked);
+    h.clock.advance_ms(ACK_MS);
+    assert_eq!(h.claim(9).await, []);
+}
+
+/// Whichever comes first, what was answered as acked is delivered.
+pub async fn an_ack_beside_its_own_settlement_is_kept(h: &Harness) {
+    for round in 0..20 {
+        let id = h.put(sms(&round.to_string()).needs_ack()).await;
+        let claim = h.claim_one().await;
+        let (_, acked) = tokio::join!(h.settle(&claim, accepted()), h.ack(id));
+        assert_eq!((acked, h.status(id).await), (Acked::Acked, Status::Delivered), "round {round}");
+    }
+    h.clock.advance_ms(ACK_MS);
     assert_eq!(h.claim(9).await, []);
 }

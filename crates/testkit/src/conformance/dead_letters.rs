@@ -1,6 +1,6 @@
 //! Dead letters stay until somebody removes them.
 
-use tidegate_domain::{Acked, Admitted, Cancelled, Clock, Filter, Requeued, Status};
+use tidegate_domain::{Acked, Admitted, Cancelled, Clock, Filter, MessageId, Requeued, Status};
 use tokio::task::JoinSet;
 
 use super::queue_steps::requeue_of;
@@ -29,10 +29,11 @@ pub async fn only_dead_letters_are_deleted(h: &Harness) {
     let delivered = h.put(sms("delivered")).await;
     h.deliver_all().await;
     let waiting = h.put(sms("waiting")).await;
-    let unknown = h.unknown_ids().await;
-    let batch = vec![waiting, delivered, dead, dead, unknown[0], unknown[1]];
+    let forged = MessageId::new(h.clock.now().plus_ms(1), dead.seq(), dead.salt());
+    let mut batch = vec![waiting, delivered, forged, dead, dead];
+    batch.extend(h.unknown_ids().await);
     let deleted = h.queues().delete_dead(batch).await.expect("delete_dead");
-    assert_eq!(deleted, [false, false, true, false, false, false]);
+    assert_eq!(deleted, [false, false, false, true, false, false, false, false]);
     assert_eq!(h.deliver_all().await, ["waiting"]);
 }
 

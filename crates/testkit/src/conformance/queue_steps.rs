@@ -128,13 +128,14 @@ impl Harness {
         self.record(id).await.status
     }
 
-    /// Ids that were never given out.
-    pub async fn unknown_ids(&self) -> [MessageId; 2] {
+    /// Ids that were never given out: of a later message, of another ledger, and with the time of another message.
+    pub async fn unknown_ids(&self) -> [MessageId; 3] {
         let id = self.put(sms("known").on("elsewhere")).await;
         let record = self.record(id).await;
         [
             MessageId::new(record.admitted_at, id.seq() + 9, id.salt()),
             MessageId::new(record.admitted_at, id.seq(), !id.salt()),
+            MessageId::new(record.admitted_at.plus_ms(1), id.seq(), id.salt()),
         ]
     }
 

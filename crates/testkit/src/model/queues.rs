@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_domain::{
-    Acked, Cancelled, Claim, ClaimRequest, Clock, Extension, Filter, Lane, LedgerError, Listing, MessageId,
-    MessageRecord, Outcome, Page, QueueCounts, QueueName, Queues, Requeue, Requeued, Settled, Settlement,
-    Status, Timestamp,
+    Acked, AttemptRecord, AttemptResult, Cancelled, Claim, ClaimRequest, Clock, Extension, Filter, Lane,
+    LedgerError, Listing, MessageId, MessageRecord, Outcome, Page, QueueCounts, QueueName, Queues, Requeue,
+    Requeued, Settled, Settlement, Status, Timestamp,
 };
 use tokio::time::Instant;
 
@@ -97,7 +97,17 @@ impl Rules {
         let Some(row) = self.known(id) else { return Acked::Unknown };
         match row.record.status {
             Status::Delivered => Acked::Already,
-            Status::Pending if row.acks > 0 => {
+            Status::Pending if row.acks > 0 || row.record.ack_required && row.has_been_out() => {
+                if let Some(lease) = row.lease.filter(|_| row.acks == 0) {
+                    let (number, result) = (lease.attempt, AttemptResult::Delivered);
+                    row.record.attempts.push(AttemptRecord {
+                        number,
+                        at: now,
+                        latency_ms: 0,
+                        result,
+                        reason: None,
+                    });
+                }
                 row.end(Status::Delivered, now);
                 Acked::Acked
             }

@@ -82,6 +82,11 @@ impl Row {
         self.is_pending() && self.lease.is_none()
     }
 
+    /// Somebody tries it, or has tried it.
+    pub fn has_been_out(&self) -> bool {
+        self.lease.is_some() || self.spent > 0
+    }
+
     /// It ends without an attempt.
     pub fn end(&mut self, status: Status, now: Timestamp) {
         self.lease = None;

@@ -56,7 +56,13 @@ impl Book {
         popped
     }
 
-    pub(in crate::embedded) fn ack(&mut self, id: MessageId, now: Timestamp, group: &mut Group) -> Acked {
+    pub(in crate::embedded) fn ack(
+        &mut self,
+        id: MessageId,
+        required: bool,
+        now: Timestamp,
+        group: &mut Group,
+    ) -> Acked {
         let seq = id.seq();
         if id.salt() != self.salt {
             return Acked::Unknown;
@@ -65,18 +71,24 @@ impl Book {
             return if status == Status::Delivered { Acked::Already } else { Acked::NotAwaited };
         }
         let Some(slot) = self.line.find(seq) else { return Acked::Unknown };
+        let tries = self.line.entry(slot).tries;
+        // A settlement of this group that leaves the message pending does not stand against its ack.
         let settling = self.leases.get(&seq).is_some_and(|lease| lease.settling);
-        let accepted = |attempt: &AttemptRow| attempt.seq == seq && attempt.result == AttemptResult::Accepted;
-        if self.line.entry(slot).tries.acks == 0 && !(settling && group.attempts.iter().any(accepted)) {
+        let settled = settling.then(|| group.attempts.iter().find(|attempt| attempt.seq == seq)).flatten();
+        let under_way = !settling && self.leases.contains_key(&seq);
+        let accepted = tries.acks > 0 || settled.is_some_and(|row| row.result == AttemptResult::Accepted);
+        let been_out = under_way || tries.last > 0 || settled.is_some();
+        if !(accepted || required && been_out) {
             return Acked::NotAwaited;
         }
-        // A settlement of this group that leaves the message pending does not stand against its ack.
-        if let Some(lease) = self.leases.get_mut(&seq).filter(|lease| !lease.settling) {
+        if let Some(lease) = self.leases.get_mut(&seq).filter(|_| under_way) {
             lease.settling = true;
             group.undo.push(Undo::Settling(seq));
         }
-        // The attempt that it acknowledges is recorded already.
-        self.write_end(seq, Status::Delivered, now, group);
+        // The attempt that it acknowledges is recorded already, unless it is the one under way.
+        let attempt = if under_way && tries.acks == 0 { tries.last + 1 } else { 0 };
+        let status = Status::Delivered;
+        self.end_with(OutcomeRow { seq, status, at: now, attempt, latency_ms: 0, reason: None }, group);
         Acked::Acked
     }
 

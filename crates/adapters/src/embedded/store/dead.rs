@@ -1,11 +1,11 @@
 //! Dead letters that come back or go for good.
 
 use rusqlite::{OptionalExtension, params};
-use tidegate_domain::{MessageId, Status};
+use tidegate_domain::{MessageId, Status, Timestamp};
 
 use super::super::book::Group;
 use super::super::rows::DeadLetter;
-use super::{Store, as_i64, checksum, read, schema};
+use super::{Store, Stub, as_i64, checksum, read, schema};
 
 pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
     let db = &store.connection;
@@ -40,6 +40,15 @@ impl Store {
             tracing::error!(%id, %error, "a dead letter can't be read");
             None
         })
+    }
+
+    /// As of the last commit. A row that can't be read is none.
+    pub(in crate::embedded) fn stub(&self, seq: u64) -> Option<Stub> {
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(Stub { at: Timestamp::from_millis(row.get(0)?), ack_required: row.get(1)? })
+        };
+        let select = self.connection.prepare_cached("SELECT at, ack FROM message WHERE seq = ?1");
+        select.and_then(|mut select| select.query_row([as_i64(seq)], read).optional()).ok().flatten()
     }
 
     /// How a message has ended, as of the last commit. A row that can't be read has not ended.

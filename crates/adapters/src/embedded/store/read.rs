@@ -22,6 +22,13 @@ pub(in crate::embedded) struct StoredMessage {
     pub(in crate::embedded) body_sound: bool,
 }
 
+/// The little of a message that says whether an id is its own, and whether it awaits an ack.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::embedded) struct Stub {
+    pub(in crate::embedded) at: Timestamp,
+    pub(in crate::embedded) ack_required: bool,
+}
+
 /// A stored value that can't be what was written.
 fn nonsense(column: usize, what: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, what.to_owned().into())

@@ -69,7 +69,8 @@ pub async fn ack_and_answer(
             answer::json(StatusCode::OK, &json!({"id": id.to_string(), "status": word(*acked)}))
         }
         Acked::NotAwaited => {
-            let message = "no ack is awaited: no channel has accepted the message, or it has ended otherwise";
+            let message =
+                "no ack is awaited: the message has not been sent yet, requires none, or has ended otherwise";
             Err(ApiError::new(StatusCode::CONFLICT, "not_awaited", message))
         }
         Acked::Unknown => Err(unknown(*id)),
