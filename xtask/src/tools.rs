@@ -5,10 +5,12 @@ use std::process::{Command, Stdio};
 use crate::command::run;
 
 /// Program, Debian package, what for.
-const TOOLS: [(&str, &str, &str); 3] = [
+const TOOLS: [(&str, &str, &str); 5] = [
     ("strace", "strace", "failing system calls"),
     ("mkfs.ext4", "e2fsprogs", "power cuts"),
     ("mount", "mount", "power cuts and full disks"),
+    ("setpriv", "util-linux", "servers that end with their tests"),
+    ("redis-server", "redis-server", "policies on Redis"),
 ];
 
 /// Makes sure of the tools. Returns whether disks can be mounted and cut off, which takes root; without it those

@@ -17,6 +17,7 @@ mod model;
 mod powercut;
 mod process;
 mod provider;
+pub mod services;
 mod sys;
 
 pub use clock::TestClock;

@@ -143,7 +143,7 @@ pub fn metric_in(text: &str, name: &str) -> Option<f64> {
 }
 
 /// A port that was free a moment ago. Nobody else on loopback takes it in between, save by bad luck.
-fn free_address() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 

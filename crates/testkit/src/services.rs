@@ -1,0 +1,12 @@
+//! Real servers for tests: private, on free ports, in directories of their own. They end with whoever started them,
+//! however that ends.
+
+mod package;
+mod proxy;
+mod redis;
+mod tied;
+
+pub use package::program;
+pub use proxy::FaultyProxy;
+pub use redis::{Redis, RedisOptions};
+pub use tied::Tied;

@@ -1,0 +1,134 @@
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tempfile::TempDir;
+
+use super::package::program;
+use super::tied::Tied;
+use crate::process::free_address;
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(2);
+
+/// A private Redis. It keeps nothing on disk: after a kill it is empty, as after a failover to an empty replica.
+#[derive(Debug)]
+pub struct Redis {
+    pub address: SocketAddr,
+    options: RedisOptions,
+    dir: TempDir,
+    server: Tied,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct RedisOptions {
+    pub password: Option<String>,
+    /// One node that serves every slot: keys of one call in two slots are refused, as in any Redis Cluster.
+    pub cluster: bool,
+    /// Keeps what it was told over a restart.
+    pub append_only: bool,
+}
+
+impl Redis {
+    pub fn start() -> anyhow::Result<Self> {
+        Self::start_with(RedisOptions::default())
+    }
+
+    pub fn start_with(options: RedisOptions) -> anyhow::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("tidegate-redis-").tempdir()?;
+        let address = free_address()?;
+        let server = spawn(address, &options, &dir)?;
+        let mut redis = Self { address, options, dir, server };
+        redis.wait_until_ready()?;
+        if redis.options.cluster {
+            redis.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?;
+            redis.wait_for("cluster_state:ok", &["CLUSTER", "INFO"])?;
+        }
+        Ok(redis)
+    }
+
+    pub fn url(&self) -> String {
+        match &self.options.password {
+            Some(password) => format!("redis://:{password}@{}/", self.address),
+            None => format!("redis://{}/", self.address),
+        }
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.server.kill()
+    }
+
+    /// Freezes it: it takes connections, by way of the kernel, and answers nobody.
+    pub fn stop(&self) -> anyhow::Result<()> {
+        self.server.stop()
+    }
+
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.server.resume()
+    }
+
+    /// On the same port, after a kill.
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        self.server = spawn(self.address, &self.options, &self.dir)?;
+        self.wait_until_ready()
+    }
+
+    /// One command over a connection of its own; what comes back, raw. For tests to look in from the side.
+    pub fn ask(&self, words: &[&str]) -> anyhow::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&self.address, READY_WITHIN)?;
+        stream.set_read_timeout(Some(READY_WITHIN))?;
+        if let Some(password) = &self.options.password {
+            exchange(&mut stream, &["AUTH", password])?;
+        }
+        exchange(&mut stream, words)
+    }
+
+    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        self.wait_for("+PONG", &["PING"])
+    }
+
+    fn wait_for(&mut self, part: &str, words: &[&str]) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let said = self.ask(words);
+            if said.as_ref().is_ok_and(|said| said.contains(part)) {
+                return Ok(());
+            }
+            if !self.server.is_running() || begun.elapsed() > READY_WITHIN {
+                bail!("redis-server on {} is not ready; {words:?}: {said:?}", self.address);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+fn spawn(address: SocketAddr, options: &RedisOptions, dir: &TempDir) -> anyhow::Result<Tied> {
+    let mut command = Tied::command(program("redis-server", "redis-server")?);
+    command.args(["--port", &address.port().to_string(), "--bind", &Ipv4Addr::LOCALHOST.to_string()]);
+    command.arg("--dir").arg(dir.path()).args(["--save", "", "--daemonize", "no"]);
+    command.args(["--appendonly", if options.append_only { "yes" } else { "no" }]);
+    if let Some(password) = &options.password {
+        command.args(["--requirepass", password]);
+    }
+    if options.cluster {
+        command.args(["--cluster-enabled", "yes", "--cluster-port", &free_address()?.port().to_string()]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Tied::spawn(command)
+}
+
+/// Reads what comes in one go: enough for the short answers of a look from the side.
+fn exchange(stream: &mut TcpStream, words: &[&str]) -> anyhow::Result<String> {
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    stream.write_all(request.as_bytes())?;
+    let mut answer = vec![0; 1 << 16];
+    let length = stream.read(&mut answer)?;
+    answer.truncate(length);
+    String::from_utf8(answer).context("not text")
+}
