@@ -3,9 +3,9 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use proptest::test_runner::TestCaseError;
 use tidegate_domain::Clock;
-use tidegate_domain::limits::{BucketRule, Buckets, PolicyId, PolicyName, PolicyRule, Take};
+use tidegate_domain::limits::{BucketRule, PolicyId, PolicyName, PolicyRule, Take};
 
-use super::at_once;
+use super::harness::{BucketsBackend, OpenBuckets};
 use super::model::{ModelBuckets, ModelRule};
 use super::op::{Op, ops, rules};
 use crate::TestClock;
@@ -23,69 +23,68 @@ pub enum Pressure {
 }
 
 /// Runs `cases` random sequences, each on a fresh store, and panics with the shortest one that goes wrong.
-/// `open` makes a store on the clock; `sweep` lets it forget what it may.
-pub fn compare_buckets_with_model<B: Buckets>(
-    cases: u32,
-    pressure: Pressure,
-    open: impl Fn(Arc<TestClock>) -> B,
-    sweep: impl Fn(&B),
-) {
+pub fn compare_buckets_with_model(cases: u32, pressure: Pressure, backend: &impl BucketsBackend) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let keys = if pressure == Pressure::None { 4 } else { 40 };
     let strategy = (rules(), ops(keys, OPS_MAX));
     runner(cases, &strategy, |(rules, ops)| {
         let clock = Arc::new(TestClock::new());
-        let store = open(clock.clone());
-        let mut pair = Pair { store: &store, sweep: &sweep, model: ModelBuckets::default(), clock, pressure };
-        let all = pair.apply(&Op::Reconfigure(rules)).and_then(|()| {
-            let numbered = ops.iter().enumerate();
-            numbered.into_iter().try_for_each(|(number, op)| {
-                pair.apply(op).with_context(|| format!("operation {number}, {op:?}, of {ops:?}"))
-            })
+        let outcome = runtime.block_on(async {
+            let store = backend.open(clock.clone()).await?;
+            let mut pair = Pair { store, model: ModelBuckets::default(), clock, pressure };
+            pair.apply(&Op::Reconfigure(rules)).await?;
+            for (number, op) in ops.iter().enumerate() {
+                pair.apply(op).await.with_context(|| format!("operation {number}, {op:?}, of {ops:?}"))?;
+            }
+            anyhow::Ok(())
         });
-        all.map_err(|error| TestCaseError::fail(format!("{error:#}")))
+        outcome.map_err(|error| TestCaseError::fail(format!("{error:#}")))
     });
 }
 
-struct Pair<'a, B> {
-    store: &'a B,
-    sweep: &'a dyn Fn(&B),
+struct Pair {
+    store: OpenBuckets,
     model: ModelBuckets,
     clock: Arc<TestClock>,
     pressure: Pressure,
 }
 
-impl<B: Buckets> Pair<'_, B> {
-    fn apply(&mut self, op: &Op) -> anyhow::Result<()> {
+impl Pair {
+    async fn apply(&mut self, op: &Op) -> anyhow::Result<()> {
         let now_ns = self.clock.monotonic_ns();
         match op {
-            Op::Take(takes) => self.take(takes, now_ns)?,
+            Op::Take(takes) => self.take(takes, now_ns).await?,
             Op::AdvanceNs(ns) => self.clock.advance_ns(*ns),
             Op::WallBackMs(ms) => self.clock.set(self.clock.now().minus_ms(*ms)),
             Op::Reconfigure(rules) => {
                 self.model.reconfigure_from_any(rules.clone(), now_ns);
                 let rules =
                     rules.iter().enumerate().filter_map(|(id, rule)| Some(policy_rule(id, &(*rule)?)));
-                at_once(self.store.reconfigure(&rules.collect::<Vec<_>>()))?;
+                self.store.buckets.reconfigure(&rules.collect::<Vec<_>>()).await?;
             }
             Op::Peek(policy, key) => {
                 let name = key.to_string();
-                let shown = at_once(self.store.peek(bucket(*policy, &name)))?;
+                let shown = self.store.buckets.peek(bucket(*policy, &name)).await?;
                 let known = self.model.standing((*policy, *key), now_ns);
                 ensure!(self.pressure != Pressure::None || shown == known, "{shown:?}, not {known:?}");
             }
             Op::Reset(policy, key) => {
                 self.model.reset((*policy, *key));
-                at_once(self.store.reset(bucket(*policy, &key.to_string())))?;
+                self.store.buckets.reset(bucket(*policy, &key.to_string())).await?;
             }
-            Op::Sweep => (self.sweep)(self.store),
+            Op::Sweep => (self.store.sweep)(),
         }
         Ok(())
     }
 
-    fn take(&mut self, takes: &[(usize, u8)], now_ns: u64) -> anyhow::Result<()> {
+    async fn take(&mut self, takes: &[(usize, u8)], now_ns: u64) -> anyhow::Result<()> {
         let names: Vec<_> = takes.iter().map(|(_, key)| key.to_string()).collect();
         let asked: Vec<_> = takes.iter().zip(&names).map(|((policy, _), key)| bucket(*policy, key)).collect();
-        let taken = at_once(self.store.take(&asked))?;
+        let taken = self.store.buckets.take(&asked).await?;
         let (could, passes) = (self.model.could_pay(takes, now_ns), self.model.passes(takes, now_ns));
         match self.pressure {
             Pressure::None => {
