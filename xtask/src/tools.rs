@@ -5,12 +5,13 @@ use std::process::{Command, Stdio};
 use crate::command::run;
 
 /// Program, Debian package, what for.
-const TOOLS: [(&str, &str, &str); 5] = [
+const TOOLS: [(&str, &str, &str); 6] = [
     ("strace", "strace", "failing system calls"),
     ("mkfs.ext4", "e2fsprogs", "power cuts"),
     ("mount", "mount", "power cuts and full disks"),
     ("setpriv", "util-linux", "servers that end with their tests"),
     ("redis-server", "redis-server", "policies on Redis"),
+    ("postgres", "postgresql-15", "the ledger on PostgreSQL"),
 ];
 
 /// Makes sure of the tools. Returns whether disks can be mounted and cut off, which takes root; without it those
@@ -37,6 +38,9 @@ pub fn ensure() -> Result<bool, String> {
 fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    // Debian keeps several versions of PostgreSQL side by side, and none in the path.
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let more = more.into_iter().chain(versions.map(|version| version.path().join("bin")));
     std::env::split_paths(&path).chain(more).any(|dir| dir.join(program).is_file())
 }
 

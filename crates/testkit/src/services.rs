@@ -2,11 +2,13 @@
 //! however that ends.
 
 mod package;
+mod postgres;
 mod proxy;
 mod redis;
 mod tied;
 
 pub use package::program;
+pub use postgres::{Postgres, PostgresOptions};
 pub use proxy::FaultyProxy;
 pub use redis::{Redis, RedisOptions};
 pub use tied::Tied;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_testkit::services::{FaultyProxy, Redis, RedisOptions};
+use tidegate_testkit::services::{FaultyProxy, Postgres, PostgresOptions, Redis, RedisOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -31,11 +31,27 @@ fn a_redis_may_want_a_password_or_be_a_cluster() {
 }
 
 #[test]
+fn a_postgres_is_killed_and_restarted_with_what_it_has() {
+    let mut postgres = Postgres::start(PostgresOptions { durable: true, ..Default::default() }).unwrap();
+    let name = postgres.new_name();
+    postgres.sql("postgres", &format!("CREATE DATABASE {name}")).unwrap();
+    postgres.sql(&name, "CREATE TABLE kept AS SELECT 7 AS n").unwrap();
+    assert_eq!(postgres.sql(&name, "SHOW fsync").unwrap(), "on\n");
+    postgres.kill().unwrap();
+    assert!(postgres.sql(&name, "SELECT 1").is_err());
+    postgres.restart().unwrap();
+    assert_eq!(postgres.sql(&name, "SELECT n FROM kept").unwrap(), "7\n");
+}
+
+#[test]
 fn no_server_outlives_whoever_dropped_it() {
     let redis = Redis::start().unwrap();
-    let address = redis.address;
-    drop(redis);
-    assert!(std::net::TcpStream::connect(address).is_err());
+    let postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let addresses = [redis.address, postgres.address];
+    drop((redis, postgres));
+    for address in addresses {
+        assert!(std::net::TcpStream::connect(address).is_err());
+    }
 }
 
 #[tokio::test]

@@ -10,9 +10,18 @@ const MORE_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// The program's path. Where it is missing and we are root on Debian, its package is installed; `cargo xtask test`
 /// does that beforehand, so this is for who runs a single test.
 pub fn program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
+    found_or_installed(name, package, || find(name))
+}
+
+/// The same for what `find_it` knows how to find.
+pub(super) fn found_or_installed(
+    name: &str,
+    package: &str,
+    find_it: impl Fn() -> Option<PathBuf>,
+) -> anyhow::Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
-    if let Some(found) = find(name) {
+    if let Some(found) = find_it() {
         return Ok(found);
     }
     if find("apt-get").is_none() || !is_root() {
@@ -20,7 +29,7 @@ pub fn program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
     }
     apt_get(&["update", "-q"])?;
     apt_get(&["install", "-q", "-y", "--no-install-recommends", package])?;
-    find(name).with_context(|| format!("{package} is installed, and there is no {name}"))
+    find_it().with_context(|| format!("{package} is installed, and there is no {name}"))
 }
 
 fn find(name: &str) -> Option<PathBuf> {
@@ -38,7 +47,7 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
