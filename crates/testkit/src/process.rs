@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -55,6 +56,7 @@ impl Launch {
         let address = free_address()?;
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--listen").arg(address.to_string()).arg("--data").arg(&self.data);
+        not_ours(std::env::vars_os().map(|(name, _)| name)).for_each(|name| _ = command.env_remove(name));
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(append(&self.stdout)?).stderr(append(&self.stderr)?);
         let child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;
@@ -147,6 +149,12 @@ pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
+/// A gateway takes every variable of that prefix for a setting: neither the test kit's own ones (`TIDEGATE_SEED`) nor
+/// those of whoever runs the test are meant for it.
+fn not_ours(names: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    names.filter(|name| name.to_string_lossy().starts_with("TIDEGATE_"))
+}
+
 fn append(path: &PathBuf) -> anyhow::Result<File> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.with_context(|| format!("cannot write {}", path.display()))
@@ -155,6 +163,13 @@ fn append(path: &PathBuf) -> anyhow::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_test_kits_variables_do_not_reach_the_gateway() {
+        let names = ["PATH", "TIDEGATE_SEED", "TIDEGATE_LEDGER__SYNC", "XTIDEGATE_"].map(OsString::from);
+        let removed: Vec<_> = not_ours(names.into_iter()).collect();
+        assert_eq!(removed, ["TIDEGATE_SEED", "TIDEGATE_LEDGER__SYNC"]);
+    }
 
     #[test]
     fn a_metric_is_summed_over_its_labels() {
