@@ -9,7 +9,7 @@ mod quota;
 pub mod slot;
 mod tally;
 
-pub use bucket::{BadRule, BucketRule, IDLE_SECONDS, Standing};
+pub use bucket::{BadRule, BucketRule, Debt, IDLE_SECONDS, Standing};
 pub use buckets::{BucketCounts, Buckets, BucketsError, PolicyId, PolicyRule, Take, Taken};
 pub use engine::{Asked, InForce, Policies, Snapshot, Tightest, Verdict};
 pub use pattern::{BadPattern, PathPattern};

@@ -191,7 +191,7 @@ impl Buckets for MemoryBuckets {
     }
 
     fn counts(&self) -> BucketCounts {
-        let mut counts = BucketCounts { buckets: Some(0), forced_evictions: 0 };
+        let mut counts = BucketCounts { buckets: Some(0), ..BucketCounts::default() };
         for shard in &self.shards {
             let shard = lock(shard);
             counts.buckets = counts.buckets.map(|sum| sum + shard.len() as u64);

@@ -1,3 +1,7 @@
+mod debt;
+
+pub use debt::Debt;
+
 /// A token bucket's rule, in whole numbers: what decides never passes through a float.
 ///
 /// The state of a bucket is one number. For a bucket that refills it is the moment, in monotonic nanoseconds, at

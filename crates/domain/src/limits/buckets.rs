@@ -69,6 +69,10 @@ pub struct BucketCounts {
     pub buckets: Option<u64>,
     /// Buckets given up before they were full, for want of room.
     pub forced_evictions: u64,
+    /// The store can't be asked at the moment; takes fail at once.
+    pub away: bool,
+    /// Takes that failed.
+    pub failures: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

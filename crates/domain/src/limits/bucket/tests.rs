@@ -110,3 +110,24 @@ fn rules_that_can_not_work_are_refused() {
     assert!(matches!(wrong(5, f64::INFINITY, 1), BadRule::Refill(_)));
     assert_eq!(wrong(5, 1e-12, 1), BadRule::TooSlow);
 }
+
+#[test]
+fn a_debt_is_the_same_bucket_in_other_words() {
+    for (rule, now) in [(rule(10, 0.7, 3), 90 * S + 17), (rule(10, 0.0, 3), 90 * S)] {
+        let mut state = 0;
+        for _ in 0..3 {
+            state = rule.take(state, now).unwrap();
+            let debt = rule.debt(state, now);
+            assert_eq!(rule.state(debt), state);
+            assert_eq!(debt.owed % rule.cost_owed(), 0);
+        }
+        assert_eq!(rule.debt(state, now).owed + rule.cost_owed() / 3, rule.owed_max(), "one of ten is left");
+        let kept = BucketRule::kept(rule.capacity(), rule.ns_per_token()).unwrap();
+        assert_eq!(kept.standing(state, now).remaining, 1);
+        assert_eq!(
+            BucketRule::new(5, 1.0, 3, true).unwrap().with_tokens_of(&kept).owed_max(),
+            rule.owed_max()
+        );
+    }
+    assert!(BucketRule::kept(0, 1).is_err() && BucketRule::kept(2, u64::MAX).is_err());
+}

@@ -1,0 +1,1 @@
+//! Policies' buckets on Redis.
