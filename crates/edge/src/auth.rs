@@ -1,4 +1,4 @@
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -9,7 +9,8 @@ use http::request::Parts;
 use tidegate_domain::Clock;
 use tokio::sync::Semaphore;
 
-use crate::{ApiError, ClientAddr, tally};
+use crate::policies::peer_client;
+use crate::{ApiError, Cidr, tally};
 
 mod credential;
 mod principals;
@@ -36,6 +37,7 @@ const PUBLIC_PATHS: [&str; 2] = ["/health/live", "/health/ready"];
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     principals: Principals,
+    trusted_proxies: Vec<Cidr>,
     clock: Arc<dyn Clock>,
     local: Principal,
     verified: Verified,
@@ -61,9 +63,10 @@ pub(crate) struct Attempt {
 }
 
 impl Authenticator {
-    pub fn new(principals: Principals, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(principals: Principals, trusted_proxies: Vec<Cidr>, clock: Arc<dyn Clock>) -> Self {
         Self {
             principals,
+            trusted_proxies,
             clock,
             local: Principal { name: Arc::from("local"), role: Role::Admin },
             verified: Verified::default(),
@@ -81,24 +84,22 @@ impl Authenticator {
         if PUBLIC_PATHS.contains(&path) || self.principals.leave(path) {
             return Ok(Access::Public);
         }
-        let client = request
-            .extensions()
-            .get()
-            .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |ClientAddr(addr)| addr.ip());
+        // Whom a failure is counted against: behind a proxy, one client's guesses must not lock the others out.
+        let client = || peer_client(request, &self.trusted_proxies);
         match credential::of(request.headers())? {
             Credential::None => Err(unauthenticated()),
             // Not a credential at all, but counted: it costs an attacker as little as a wrong key.
-            Credential::Garbled => Err(self.failure(client)),
+            Credential::Garbled => Err(self.failure(client())),
             Credential::ApiKey(key) => {
                 let principal = self.principals.by_api_key(&secret::sha256(key));
-                principal.cloned().map(Access::Granted).ok_or_else(|| self.failure(client))
+                principal.cloned().map(Access::Granted).ok_or_else(|| self.failure(client()))
             }
             Credential::Password { user, password } => {
                 let digest = self.principals.digest(&user, &password);
                 if let Some(principal) = self.recall(&digest) {
                     return Ok(Access::Granted(principal));
                 }
-                let attempt = Attempt { client, user, password, digest };
+                let attempt = Attempt { client: client(), user, password, digest };
                 self.check_throttle(&attempt)?;
                 Ok(Access::Unverified(attempt))
             }
@@ -212,6 +213,7 @@ mod tests {
     use tidegate_domain::Timestamp;
 
     use super::*;
+    use crate::ClientAddr;
 
     #[derive(Debug)]
     struct Still;
@@ -226,17 +228,38 @@ mod tests {
         }
     }
 
+    fn ben() -> PrincipalSpec {
+        let (_, hash) = new_api_key().unwrap();
+        let api_key_hashes = vec![hash];
+        PrincipalSpec { name: "ben".into(), role: Role::User, password_hash: None, api_key_hashes }
+    }
+
+    #[test]
+    fn behind_a_trusted_proxy_each_client_is_throttled_alone() {
+        let trusted = vec!["10.0.0.0/8".parse().unwrap()];
+        let principals = Principals::new(vec![ben()]).unwrap();
+        let authenticator = Authenticator::new(principals, trusted, Arc::new(Still));
+        let guess = |peer: &str, client: &str| {
+            let request = Request::get("/").header("x-api-key", "wrong").header("x-forwarded-for", client);
+            let mut request = request.body(Body::empty()).unwrap();
+            request.extensions_mut().insert(ClientAddr(format!("{peer}:1").parse().unwrap()));
+            authenticator.admit(&request).err().unwrap().status().as_u16()
+        };
+        for _ in 0..10 {
+            assert_eq!(guess("10.0.0.1", "203.0.113.7"), 401);
+        }
+        assert_eq!(guess("10.0.0.2", "203.0.113.7"), 429, "through whichever proxy");
+        assert_eq!(guess("10.0.0.1", "203.0.113.8"), 401);
+        // Nobody else is believed: names of other clients buy no further guesses.
+        let strangers = [(); 11].map(|()| guess("198.51.100.1", "203.0.113.9"));
+        assert_eq!((strangers[9], strangers[10]), (401, 429));
+        assert_eq!(guess("198.51.100.1", "203.0.113.10"), 429);
+    }
+
     #[tokio::test]
     async fn a_password_beyond_the_waiting_line_is_answered_503_unverified() {
-        let (_, hash) = new_api_key().unwrap();
-        let ben = PrincipalSpec {
-            name: "ben".into(),
-            role: Role::User,
-            password_hash: None,
-            api_key_hashes: vec![hash],
-        };
         let authenticator =
-            Arc::new(Authenticator::new(Principals::new(vec![ben]).unwrap(), Arc::new(Still)));
+            Arc::new(Authenticator::new(Principals::new(vec![ben()]).unwrap(), Vec::new(), Arc::new(Still)));
         let request = Request::get("/").header("authorization", "Basic YTpi").body(Body::empty()).unwrap();
         let Ok(Access::Unverified(attempt)) = authenticator.admit(&request) else { panic!() };
         let full = authenticator.line.try_acquire_many(130).unwrap();

@@ -78,7 +78,8 @@ impl Edge {
         open: bool,
         gate: Option<PolicyGate>,
     ) -> Self {
-        let authenticator = Arc::new(Authenticator::new(principals, clock.clone()));
+        let trusted_proxies = gate.as_ref().map(|gate| gate.trusted_proxies().to_vec()).unwrap_or_default();
+        let authenticator = Arc::new(Authenticator::new(principals, trusted_proxies, clock.clone()));
         let (request_ids, tally) = (RequestIds::new(), Tally::new());
         Self { inner: Arc::new(Inner { limits, clock, open, authenticator, gate, request_ids, tally }) }
     }

@@ -14,6 +14,7 @@ mod headers;
 mod keys;
 
 pub use client_ip::Cidr;
+pub(crate) use client_ip::peer_client;
 pub use headers::HeaderStyle;
 
 use headers::Told;
@@ -57,6 +58,10 @@ pub(crate) struct Signature {
 impl PolicyGate {
     pub fn new(policies: Arc<Policies>, options: GateOptions) -> Self {
         Self { policies, options }
+    }
+
+    pub(crate) fn trusted_proxies(&self) -> &[Cidr] {
+        &self.options.trusted_proxies
     }
 
     /// None when no policy is about the request; an error when one asks for a key that the request lacks.

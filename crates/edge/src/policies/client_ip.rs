@@ -2,7 +2,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use axum::extract::Request;
 use http::HeaderMap;
+
+use crate::ClientAddr;
 
 /// Hops read at most: whoever sends more is not a proxy.
 const HOPS_MAX: usize = 32;
@@ -33,6 +36,12 @@ pub fn client_ip(peer: IpAddr, headers: &HeaderMap, trusted: &[Cidr]) -> IpAddr 
         }
     }
     client
+}
+
+/// The same of a request, whose connection says who the peer is.
+pub fn peer_client(request: &Request, trusted: &[Cidr]) -> IpAddr {
+    let peer = request.extensions().get().map(|ClientAddr(address)| address.ip());
+    client_ip(peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), request.headers(), trusted)
 }
 
 /// The text under which an address has its bucket: for IPv6 its network, since one client has all of it.

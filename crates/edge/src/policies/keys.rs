@@ -1,14 +1,12 @@
-use std::net::{IpAddr, Ipv4Addr};
-
 use axum::extract::Request;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
 use tidegate_domain::limits::{KeyStrategy, MissingKey, Policy};
 
 use super::GateOptions;
-use super::client_ip::{bucket_key, client_ip};
+use super::client_ip::{bucket_key, peer_client};
 use crate::auth::{api_key, sha256_hex};
-use crate::{ApiError, ClientAddr, Principal};
+use crate::{ApiError, Principal};
 
 /// The bucket of all who bring no key.
 const ANONYMOUS: &str = "anonymous";
@@ -49,9 +47,7 @@ impl<'a> Caller<'a> {
 
     fn ip(&mut self) -> String {
         let found = || {
-            let peer = self.request.extensions().get().map(|ClientAddr(address)| address.ip());
-            let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-            let ip = client_ip(peer, self.request.headers(), &self.options.trusted_proxies);
+            let ip = peer_client(self.request, &self.options.trusted_proxies);
             bucket_key(ip, self.options.ipv6_prefix)
         };
         self.ip.get_or_insert_with(found).clone()
