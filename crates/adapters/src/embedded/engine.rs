@@ -68,6 +68,11 @@ pub(super) enum Changed {
     SlotConfig(SlotConfigPut),
 }
 
+/// A group that is on disk and not yet in the book. Those who wait for it need not wait for that.
+#[must_use]
+#[derive(Debug)]
+pub(super) struct Written(Group);
+
 /// A leased message with its text, if that is in memory.
 #[derive(Debug)]
 pub(super) struct ClaimedRow {
@@ -114,14 +119,17 @@ impl Engine {
     }
 
     /// Decides the changes in order and commits them together. On an error none of them has happened, unless the
-    /// error is fatal: then nobody knows.
-    pub(super) fn change(&mut self, changes: Vec<Change>) -> Result<Vec<Changed>, StoreError> {
+    /// error is fatal: then nobody knows. What is written is to be answered and then applied, before anything else.
+    pub(super) fn change(&mut self, changes: Vec<Change>) -> Result<(Vec<Changed>, Written), StoreError> {
         let now = self.clock.now();
         self.book.expire_leases(now);
         self.expire_messages(now)?;
         let (group, changed) = self.decide(changes, now);
-        self.commit(group, now)?;
-        Ok(changed)
+        Ok((changed, self.write(group, now)?))
+    }
+
+    pub(super) fn apply(&mut self, Written(group): Written) {
+        self.book.apply(group);
     }
 
     pub(super) fn decide(&mut self, changes: Vec<Change>, now: Timestamp) -> (Group, Vec<Changed>) {
@@ -207,6 +215,12 @@ impl Engine {
     }
 
     fn commit(&mut self, group: Group, now: Timestamp) -> Result<(), StoreError> {
+        let written = self.write(group, now)?;
+        self.apply(written);
+        Ok(())
+    }
+
+    fn write(&mut self, group: Group, now: Timestamp) -> Result<Written, StoreError> {
         if !group.is_empty()
             && let Err(error) = self.store.write(&group)
         {
@@ -216,8 +230,7 @@ impl Engine {
         if let Some(seq) = group.quotas_flushed {
             self.quotas_flushed = (now, seq);
         }
-        self.book.apply(group);
-        Ok(())
+        Ok(Written(group))
     }
 
     pub(super) fn claim(

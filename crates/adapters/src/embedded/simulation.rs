@@ -191,7 +191,8 @@ impl World {
                 let wal = wal_path(self.dir.path());
                 let length = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
                 let before = length(&wal);
-                let ours = self.engine().change(ours).unwrap();
+                let (ours, written) = self.engine().change(ours).unwrap();
+                self.engine().apply(written);
                 let after = length(&wal);
                 if after > before {
                     let cut = before + self.random.below(after - before);

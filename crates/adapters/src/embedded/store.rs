@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, params};
-use tidegate_domain::limits::Deferrals;
-use tidegate_domain::{Durability, Headers, Timestamp};
+use tidegate_domain::Durability;
 
 use super::book::Group;
-use super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, Totals};
 
+mod blocks;
 pub(super) mod checksum;
 mod dead;
 mod error;
+mod insert;
 pub(super) mod list;
 pub(super) mod read;
 mod recover;
@@ -22,6 +22,7 @@ mod retain;
 mod schema;
 mod slots;
 mod wal;
+mod write;
 
 pub(super) use error::{StoreError, StoreErrorKind};
 pub(super) use read::Stub;
@@ -132,154 +133,6 @@ impl Store {
         let _ = self.connection.execute_batch("ROLLBACK");
     }
 
-    pub(super) fn write_rows(&self, group: &Group) -> Result<(), StoreError> {
-        let write = || -> rusqlite::Result<()> {
-            let db = &self.connection;
-            if !group.queues.is_empty() {
-                let mut insert =
-                    db.prepare_cached("INSERT INTO queue (id, name, paused) VALUES (?1, ?2, ?3)")?;
-                for queue in &group.queues {
-                    insert.execute(params![queue.id, queue.name.as_str(), queue.paused])?;
-                }
-            }
-            for queue in &group.queues_changed {
-                db.prepare_cached("UPDATE queue SET paused = ?2 WHERE id = ?1")?
-                    .execute(params![queue.id, queue.paused])?;
-            }
-            self.write_messages(&group.messages)?;
-            self.write_outcomes(&group.outcomes)?;
-            self.write_attempts(group.attempts.iter())?;
-            dead::write(self, group)?;
-            for user in &group.quotas_deleted {
-                db.prepare_cached("DELETE FROM quota WHERE user = ?1")?.execute([user.as_str()])?;
-            }
-            self.write_quotas(&group.quotas)?;
-            slots::write(db, group)?;
-            if let Some(seq) = group.quotas_flushed {
-                set_meta(db, "quota_seq", as_i64(seq))?;
-            }
-            self.write_totals(&group.totals)
-        };
-        write().map_err(|e| self.error(e))
-    }
-
-    fn write_messages(&self, messages: &[MessageRow]) -> rusqlite::Result<()> {
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let mut insert = self.connection.prepare_cached(
-            "INSERT INTO message (seq, at, queue, lane, due, recipient, user, count, since, checksum, expires,
-             headers, ack, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-        )?;
-        let mut insert_key = self
-            .connection
-            .prepare_cached("INSERT INTO key (seq, at, key, fingerprint) VALUES (?1, ?2, ?3, ?4)")?;
-        for message in messages {
-            let charge = message.charge.as_ref();
-            insert.execute(params![
-                as_i64(message.seq),
-                message.at.millis(),
-                message.queue,
-                message.lane.index(),
-                (message.due != message.at).then(|| message.due.millis()),
-                message.recipient.as_ref().map(|recipient| recipient.as_str()),
-                charge.map(|charge| charge.user.as_str()),
-                charge.map(|charge| charge.count),
-                charge.map(|charge| charge.since.millis()),
-                checksum::of_message(message),
-                message.expires.map(Timestamp::millis),
-                headers_text(&message.headers),
-                message.ack_required,
-                message.body.as_ref(),
-            ])?;
-            if let Some(idempotency) = &message.idempotency {
-                let (key, fingerprint) = (&idempotency.key.0[..], &idempotency.fingerprint.0[..]);
-                insert_key.execute(params![as_i64(message.seq), message.at.millis(), key, fingerprint])?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_outcomes(&self, outcomes: &[OutcomeRow]) -> rusqlite::Result<()> {
-        if outcomes.is_empty() {
-            return Ok(());
-        }
-        let mut insert = self.connection.prepare_cached(
-            "INSERT INTO outcome (seq, status, at, attempt, latency_ms, reason, checksum)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        )?;
-        for outcome in outcomes {
-            insert.execute(params![
-                as_i64(outcome.seq),
-                schema::status_code(outcome.status),
-                outcome.at.millis(),
-                outcome.attempt,
-                as_i64(outcome.latency_ms),
-                outcome.reason,
-                checksum::of_outcome(outcome),
-            ])?;
-        }
-        Ok(())
-    }
-
-    fn write_attempts<'a>(&self, attempts: impl Iterator<Item = &'a AttemptRow>) -> rusqlite::Result<()> {
-        let mut attempts = attempts.peekable();
-        if attempts.peek().is_none() {
-            return Ok(());
-        }
-        let mut insert = self.connection.prepare_cached(
-            "INSERT INTO attempt (seq, number, at, latency_ms, due, reason, checksum, result, ord)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        )?;
-        for attempt in attempts {
-            insert.execute(params![
-                as_i64(attempt.seq),
-                attempt.number,
-                attempt.at.millis(),
-                as_i64(attempt.latency_ms),
-                attempt.due.millis(),
-                attempt.reason,
-                checksum::of_attempt(attempt),
-                schema::result_code(attempt.result),
-                as_i64(attempt.order),
-            ])?;
-        }
-        Ok(())
-    }
-
-    fn write_quotas(&self, quotas: &[QuotaRow]) -> rusqlite::Result<()> {
-        if quotas.is_empty() {
-            return Ok(());
-        }
-        let mut upsert = self.connection.prepare_cached(
-            "INSERT OR REPLACE INTO quota (user, max, window_ms, count, since, deferred, seq, checksum)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        )?;
-        for row in quotas {
-            let quota = row.account.quota;
-            upsert.execute(params![
-                row.user.as_str(),
-                quota.limit,
-                as_i64(quota.window_ms),
-                quota.count,
-                quota.since.millis(),
-                deferred_text(&row.account.deferrals),
-                as_i64(row.seq),
-                checksum::of_quota(row),
-            ])?;
-        }
-        Ok(())
-    }
-
-    fn write_totals(&self, totals: &Totals) -> rusqlite::Result<()> {
-        let mut update = self.connection.prepare_cached(
-            "UPDATE totals SET admitted = ?1, delivered = ?2, dead = ?3, expired = ?4, deleted = ?5",
-        )?;
-        let Totals { admitted, delivered, dead, expired, deleted } = *totals;
-        update.execute([admitted, delivered, dead, expired, deleted].map(as_i64))?;
-        Ok(())
-    }
-
     /// Remembers where the next start can begin, and how far sequence numbers have gone in case retention removes
     /// the newest row.
     pub(super) fn write_marks(&self, marks: &Marks) -> Result<(), StoreError> {
@@ -339,25 +192,6 @@ impl Store {
     fn error(&self, error: rusqlite::Error) -> StoreError {
         StoreError::of(&self.path, error)
     }
-}
-
-fn headers_text(headers: &Headers) -> Option<String> {
-    // A list of pairs of strings always has a text.
-    (!headers.0.is_empty()).then(|| serde_json::to_string(&headers.0).unwrap_or_default())
-}
-
-fn deferred_text(deferrals: &Deferrals) -> String {
-    let windows = deferrals.windows().map(|(begins, count)| format!("{}:{count}", begins.millis()));
-    windows.collect::<Vec<_>>().join(" ")
-}
-
-fn deferred_of(text: &str) -> Option<Deferrals> {
-    let mut deferrals = Deferrals::default();
-    for window in text.split_ascii_whitespace() {
-        let (begins, count) = window.split_once(':')?;
-        deferrals.restore(Timestamp::from_millis(begins.parse().ok()?), count.parse().ok()?, false);
-    }
-    Some(deferrals)
 }
 
 fn set_meta(db: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {

@@ -122,11 +122,12 @@ impl Writer {
             return Ok(());
         }
         match self.engine.change(changes) {
-            Ok(changed) => {
+            Ok((changed, written)) => {
                 for (reply, changed) in replies.into_iter().zip(changed) {
                     // Nobody may be waiting any more: the change stands all the same.
                     let _ = reply.send(Ok(changed));
                 }
+                self.engine.apply(written);
                 Ok(())
             }
             Err(error) => {

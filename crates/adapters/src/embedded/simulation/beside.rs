@@ -10,7 +10,8 @@ use super::{RETENTION_MS, World, user};
 
 impl World {
     pub(super) fn change_both(&mut self, ours: Vec<Change>, theirs: Vec<Change>) {
-        let ours = self.engine().change(ours).unwrap();
+        let (ours, written) = self.engine().change(ours).unwrap();
+        self.engine().apply(written);
         self.model_change_beside(ours, theirs);
     }
 

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 use tidegate_domain::{Filter, Listing, MessageId, Page, Status, Timestamp};
 
-use super::{as_i64, get_meta, read, schema};
+use super::{as_i64, blocks, get_meta, read, schema};
 
 /// Rows that one page looks at; what does not fit comes with the next.
 const EXAMINED_MAX: usize = 20_000;
@@ -35,28 +35,29 @@ pub(in crate::embedded) fn list(
     if filter.status == Some(Status::Pending) {
         after = after.max(get_meta(db, "live_from")?.unwrap_or(0) - 1);
     }
-    // Dead letters have an index of their own, and so have the queues; the rest is decided row by row.
-    let from = match (filter.status, queue) {
-        (Some(Status::Dead), _) => {
-            "outcome INDEXED BY dead JOIN message ON message.seq = outcome.seq AND status = 2"
-        }
-        (_, Some(_)) => "message INDEXED BY message_by_queue LEFT JOIN outcome ON outcome.seq = message.seq",
-        _ => "message LEFT JOIN outcome ON outcome.seq = message.seq",
+    // Dead letters have an index of their own, and queues know their blocks; the rest is decided row by row.
+    let (from, params) = match (filter.status, queue) {
+        (Some(Status::Dead), _) => (
+            "outcome INDEXED BY dead JOIN message ON message.seq = outcome.seq AND status = 2
+             WHERE outcome.seq > ?1 ORDER BY outcome.seq",
+            vec![after],
+        ),
+        (_, Some(queue)) => (blocks::MESSAGES_OF_QUEUE, vec![after, queue, blocks::BLOCK]),
+        _ => (
+            "message LEFT JOIN outcome ON outcome.seq = message.seq
+             WHERE message.seq > ?1 ORDER BY message.seq",
+            vec![after],
+        ),
     };
-    let key = if filter.status == Some(Status::Dead) { "outcome.seq" } else { "message.seq" };
-    let of_queue = if queue.is_some() { "AND message.queue = ?2" } else { "AND ?2 IS NULL" };
-    let sql = format!(
-        "SELECT message.seq, message.at, lane, recipient, status FROM {from}
-         WHERE {key} > ?1 {of_queue} ORDER BY {key}"
-    );
+    let sql = format!("SELECT message.seq, message.at, lane, recipient, status, message.queue FROM {from}");
     let mut select = db.prepare_cached(&sql)?;
-    let mut rows = select.query(rusqlite::params![after, queue])?;
+    let mut rows = select.query(rusqlite::params_from_iter(params))?;
     let mut listing = Listing::default();
     let mut examined = 0;
     while let Some(row) = rows.next()? {
         let id = MessageId::new(Timestamp::from_millis(row.get(1)?), row.get(0)?, salt);
         examined += 1;
-        if matches(row, filter)? {
+        if queue.is_none_or(|queue| row.get(5) == Ok(queue)) && matches(row, filter)? {
             match read::record(db, id, salt)? {
                 Some(Ok(record)) => listing.messages.push(record),
                 Some(Err(damage)) => return Ok(Err(damage)),

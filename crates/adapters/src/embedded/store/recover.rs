@@ -12,7 +12,8 @@ use super::super::queues::QueueRules;
 use super::super::quotas::Account;
 use super::super::rows::{MessageRow, QueueRow, QuotaRow, Totals};
 use super::read::HEAD;
-use super::{Store, StoreError, as_i64, checksum, deferred_of, get_meta, read, set_meta};
+use super::write::deferred_of;
+use super::{Store, StoreError, as_i64, checksum, get_meta, read, set_meta};
 
 /// The book as it stood after the last commit. Leases are void.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 use rusqlite::{OptionalExtension, params};
 use tidegate_domain::Timestamp;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, blocks};
 
 /// Sequence numbers looked at per slice: bounds how long retention holds up the next group.
 const SLICE: i64 = 2_000;
@@ -48,6 +48,7 @@ impl Store {
         self.begin()?;
         let result = self
             .remove(slice, old_keys, removable)
+            .and_then(|()| slice.map_or(Ok(()), |(_, to)| self.forget_blocks(retention.next_seq, to)))
             .map_err(|e| self.error(e))
             .and_then(|()| self.commit())
             .inspect_err(|_| self.roll_back());
@@ -67,6 +68,11 @@ impl Store {
         let seq_max = super::as_i64(removable.seq_max);
         let due = first.filter(|(seq, at)| *seq <= seq_max && *at < removable.messages_before.millis());
         Ok(due.map(|(seq, _)| (seq, seq.saturating_add(SLICE).min(seq_max))))
+    }
+
+    /// Before the slice there is nothing: `from` is where the last one ended.
+    fn forget_blocks(&self, from: i64, to: i64) -> rusqlite::Result<()> {
+        blocks::remove_empty(&self.connection, from, to)
     }
 
     fn old_keys(&self, before: Timestamp) -> rusqlite::Result<Option<i64>> {

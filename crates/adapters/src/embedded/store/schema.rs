@@ -26,8 +26,13 @@ const TABLES: &str = "
         ack INTEGER NOT NULL,        -- 1: delivered only when its recipient acks
         body BLOB NOT NULL
     ) STRICT;
-    -- Grows at its end for every queue: what is looked up by queue needs no scan of the others.
-    CREATE INDEX message_by_queue ON message (queue);
+    -- Which queues have messages among seq block × 256 and the following: what is looked up by queue needs no scan
+    -- of the others, and no row per message.
+    CREATE TABLE queue_block (
+        queue INTEGER NOT NULL,
+        block INTEGER NOT NULL,
+        PRIMARY KEY (queue, block)
+    ) STRICT, WITHOUT ROWID;
 
     -- The end of a message. No row: pending.
     CREATE TABLE outcome (

@@ -1,5 +1,7 @@
 //! The rows of slots and of their configurations.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, Row, params};
 use tidegate_domain::limits::slot::{BusinessHours, Calendar, Period, SlotRule};
 use tidegate_domain::{EventId, SlotConfig, SlotConfigName, Timestamp};
@@ -7,6 +9,7 @@ use tidegate_domain::{EventId, SlotConfig, SlotConfigName, Timestamp};
 use super::super::book::{Book, Group};
 use super::super::rows::{SlotConfigRow, SlotRow};
 use super::super::slots::Held;
+use super::insert::{Insert, Values};
 use super::{Store, StoreError, as_i64, checksum};
 
 pub(super) const TABLES: &str = "
@@ -46,7 +49,7 @@ pub(super) fn write(db: &Connection, group: &Group) -> rusqlite::Result<()> {
     for row in &group.slot_configs {
         write_config(db, row)?;
     }
-    insert(db, &group.slots)?;
+    INSERT.run(db, &group.slots, put_slot)?;
     if !group.slots_removed.is_empty() {
         let mut delete = db.prepare_cached("DELETE FROM slot WHERE seq = ?1")?;
         for seq in &group.slots_removed {
@@ -56,56 +59,28 @@ pub(super) fn write(db: &Connection, group: &Group) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Rows of one statement: a burst of events costs fewer steps.
-const ROWS: usize = 16;
-const COLUMNS: usize = 10;
+static INSERT: LazyLock<Insert> = LazyLock::new(|| {
+    let columns = [
+        "seq",
+        "config",
+        "version",
+        "window",
+        "requested",
+        "scheduled",
+        "created",
+        "message",
+        "checksum",
+        "event",
+    ];
+    Insert::new("slot", &columns)
+});
 
-fn insert(db: &Connection, rows: &[SlotRow]) -> rusqlite::Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let statement = |rows: usize| {
-        let row = format!("({})", ["?"; COLUMNS].join(", "));
-        let values = vec![row; rows].join(", ");
-        let columns = "seq, config, version, window, requested, scheduled, created, message, event, checksum";
-        format!("INSERT INTO slot ({columns}) VALUES {values}")
-    };
-    let (many, one) = (statement(ROWS), statement(1));
-    for chunk in rows.chunks(ROWS) {
-        if chunk.len() == ROWS {
-            let mut insert = db.prepare_cached(&many)?;
-            bind_and_run(&mut insert, chunk)?;
-        } else {
-            let mut insert = db.prepare_cached(&one)?;
-            for row in chunk {
-                bind_and_run(&mut insert, std::slice::from_ref(row))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn bind_and_run(insert: &mut rusqlite::Statement<'_>, rows: &[SlotRow]) -> rusqlite::Result<()> {
-    for (row, first) in rows.iter().zip((1..).step_by(COLUMNS)) {
-        let held = &row.held;
-        let numbers = [
-            as_i64(held.seq),
-            i64::from(held.config),
-            i64::from(held.version),
-            held.window,
-            held.requested.millis(),
-            held.scheduled.millis(),
-            held.created.millis(),
-            as_i64(held.message),
-        ];
-        for (place, number) in numbers.into_iter().enumerate() {
-            insert.raw_bind_parameter(first + place, number)?;
-        }
-        insert.raw_bind_parameter(first + 8, row.event.as_str())?;
-        insert.raw_bind_parameter(first + 9, checksum::of_slot(row))?;
-    }
-    insert.raw_execute()?;
-    Ok(())
+fn put_slot(row: &SlotRow, values: &mut Values<'_, '_>) -> rusqlite::Result<()> {
+    let Held { seq, window, requested, scheduled, created, message, version, config } = row.held;
+    values.put_all([as_i64(seq), config.into(), version.into(), window])?;
+    values.put_all([requested.millis(), scheduled.millis(), created.millis(), as_i64(message)])?;
+    values.put(checksum::of_slot(row))?;
+    values.put(row.event.as_str())
 }
 
 fn write_config(db: &Connection, row: &SlotConfigRow) -> rusqlite::Result<()> {

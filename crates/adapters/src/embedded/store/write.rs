@@ -1,0 +1,189 @@
+//! The rows of a group.
+
+use std::sync::LazyLock;
+
+use rusqlite::params;
+use tidegate_domain::limits::Deferrals;
+use tidegate_domain::{Headers, Timestamp};
+
+use super::super::book::Group;
+use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, Totals};
+use super::insert::{Insert, Values};
+use super::{Store, StoreError, as_i64, blocks, checksum, dead, schema, set_meta, slots};
+
+/// Most messages have no more than these.
+const PLAIN: [&str; 8] = ["seq", "at", "queue", "lane", "checksum", "ack", "recipient", "body"];
+const MORE: [&str; 6] = ["due", "user", "count", "since", "expires", "headers"];
+
+static INSERT_PLAIN: LazyLock<Insert> = LazyLock::new(|| Insert::new("message", &PLAIN));
+static INSERT_WHOLE: LazyLock<Insert> =
+    LazyLock::new(|| Insert::new("message", &[&PLAIN[..], &MORE[..]].concat()));
+static INSERT_KEY: LazyLock<Insert> =
+    LazyLock::new(|| Insert::new("key", &["seq", "at", "key", "fingerprint"]));
+static INSERT_OUTCOME: LazyLock<Insert> = LazyLock::new(|| {
+    Insert::new("outcome", &["seq", "status", "at", "attempt", "latency_ms", "checksum", "reason"])
+});
+
+impl Store {
+    pub(in crate::embedded) fn write_rows(&self, group: &Group) -> Result<(), StoreError> {
+        let write = || -> rusqlite::Result<()> {
+            let db = &self.connection;
+            if !group.queues.is_empty() {
+                let mut insert =
+                    db.prepare_cached("INSERT INTO queue (id, name, paused) VALUES (?1, ?2, ?3)")?;
+                for queue in &group.queues {
+                    insert.execute(params![queue.id, queue.name.as_str(), queue.paused])?;
+                }
+            }
+            for queue in &group.queues_changed {
+                db.prepare_cached("UPDATE queue SET paused = ?2 WHERE id = ?1")?
+                    .execute(params![queue.id, queue.paused])?;
+            }
+            self.write_messages(&group.messages)?;
+            blocks::write(db, &group.messages)?;
+            INSERT_OUTCOME.run(db, &group.outcomes, put_outcome)?;
+            self.write_attempts(group.attempts.iter())?;
+            dead::write(self, group)?;
+            for user in &group.quotas_deleted {
+                db.prepare_cached("DELETE FROM quota WHERE user = ?1")?.execute([user.as_str()])?;
+            }
+            self.write_quotas(&group.quotas)?;
+            slots::write(db, group)?;
+            if let Some(seq) = group.quotas_flushed {
+                set_meta(db, "quota_seq", as_i64(seq))?;
+            }
+            self.write_totals(&group.totals)
+        };
+        write().map_err(|e| self.error(e))
+    }
+
+    fn write_messages(&self, messages: &[MessageRow]) -> rusqlite::Result<()> {
+        for alike in messages.chunk_by(|a, b| is_plain(a) == is_plain(b)) {
+            if alike.first().is_some_and(is_plain) {
+                INSERT_PLAIN.run(&self.connection, alike, put_plain)?;
+            } else {
+                INSERT_WHOLE.run(&self.connection, alike, put_whole)?;
+            }
+        }
+        let keyed = |message: &MessageRow| Some((message.seq, message.at, message.idempotency?));
+        let keys: Vec<_> = messages.iter().filter_map(keyed).collect();
+        INSERT_KEY.run(&self.connection, &keys, |(seq, at, idempotency), values| {
+            values.put_all([as_i64(*seq), at.millis()])?;
+            values.put(&idempotency.key.0[..])?;
+            values.put(&idempotency.fingerprint.0[..])
+        })
+    }
+
+    pub(super) fn write_attempts<'a>(
+        &self,
+        attempts: impl Iterator<Item = &'a AttemptRow>,
+    ) -> rusqlite::Result<()> {
+        let mut attempts = attempts.peekable();
+        if attempts.peek().is_none() {
+            return Ok(());
+        }
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO attempt (seq, number, at, latency_ms, due, reason, checksum, result, ord)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?;
+        for attempt in attempts {
+            insert.execute(params![
+                as_i64(attempt.seq),
+                attempt.number,
+                attempt.at.millis(),
+                as_i64(attempt.latency_ms),
+                attempt.due.millis(),
+                attempt.reason,
+                checksum::of_attempt(attempt),
+                schema::result_code(attempt.result),
+                as_i64(attempt.order),
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn write_quotas(&self, quotas: &[QuotaRow]) -> rusqlite::Result<()> {
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let mut upsert = self.connection.prepare_cached(
+            "INSERT OR REPLACE INTO quota (user, max, window_ms, count, since, deferred, seq, checksum)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        for row in quotas {
+            let quota = row.account.quota;
+            upsert.execute(params![
+                row.user.as_str(),
+                quota.limit,
+                as_i64(quota.window_ms),
+                quota.count,
+                quota.since.millis(),
+                deferred_text(&row.account.deferrals),
+                as_i64(row.seq),
+                checksum::of_quota(row),
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn write_totals(&self, totals: &Totals) -> rusqlite::Result<()> {
+        let mut update = self.connection.prepare_cached(
+            "UPDATE totals SET admitted = ?1, delivered = ?2, dead = ?3, expired = ?4, deleted = ?5",
+        )?;
+        let Totals { admitted, delivered, dead, expired, deleted } = *totals;
+        update.execute([admitted, delivered, dead, expired, deleted].map(as_i64))?;
+        Ok(())
+    }
+}
+
+fn is_plain(message: &MessageRow) -> bool {
+    message.due == message.at
+        && message.charge.is_none()
+        && message.expires.is_none()
+        && message.headers.0.is_empty()
+}
+
+fn put_plain(message: &MessageRow, values: &mut Values<'_, '_>) -> rusqlite::Result<()> {
+    values.put_all([as_i64(message.seq), message.at.millis(), i64::from(message.queue)])?;
+    values.put(message.lane.index())?;
+    values.put(checksum::of_message(message))?;
+    values.put(message.ack_required)?;
+    values.put(message.recipient.as_ref().map(|recipient| recipient.as_str()))?;
+    values.put(message.body.as_ref())
+}
+
+fn put_whole(message: &MessageRow, values: &mut Values<'_, '_>) -> rusqlite::Result<()> {
+    put_plain(message, values)?;
+    let charge = message.charge.as_ref();
+    values.put((message.due != message.at).then(|| message.due.millis()))?;
+    values.put(charge.map(|charge| charge.user.as_str()))?;
+    values.put(charge.map(|charge| charge.count))?;
+    values.put(charge.map(|charge| charge.since.millis()))?;
+    values.put(message.expires.map(Timestamp::millis))?;
+    values.put(headers_text(&message.headers))
+}
+
+fn put_outcome(outcome: &OutcomeRow, values: &mut Values<'_, '_>) -> rusqlite::Result<()> {
+    values.put_all([as_i64(outcome.seq), schema::status_code(outcome.status), outcome.at.millis()])?;
+    values.put_all([outcome.attempt.into(), as_i64(outcome.latency_ms), checksum::of_outcome(outcome)])?;
+    values.put(outcome.reason.as_deref())
+}
+
+fn headers_text(headers: &Headers) -> Option<String> {
+    // A list of pairs of strings always has a text.
+    (!headers.0.is_empty()).then(|| serde_json::to_string(&headers.0).unwrap_or_default())
+}
+
+fn deferred_text(deferrals: &Deferrals) -> String {
+    let windows = deferrals.windows().map(|(begins, count)| format!("{}:{count}", begins.millis()));
+    windows.collect::<Vec<_>>().join(" ")
+}
+
+pub(super) fn deferred_of(text: &str) -> Option<Deferrals> {
+    let mut deferrals = Deferrals::default();
+    for window in text.split_ascii_whitespace() {
+        let (begins, count) = window.split_once(':')?;
+        deferrals.restore(Timestamp::from_millis(begins.parse().ok()?), count.parse().ok()?, false);
+    }
+    Some(deferrals)
+}
