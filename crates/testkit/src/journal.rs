@@ -1,12 +1,14 @@
 //! What the world outside the product knows: the client of what it asked, the provider of what it was handed.
 
 mod provider_lines;
+mod tried;
 
 use std::sync::Arc;
 
 use tidegate_domain::MessageId;
 
 pub use self::provider_lines::read_log_channel;
+pub use self::tried::{Tried, TriedJournal, WebAnswer};
 
 /// A client's requests in the order in which each user's were sent. A request that is tried again under the
 /// same key stands here once per try.

@@ -1,10 +1,13 @@
 //! Set arithmetic over the client's and the provider's journals. Nothing here asks the product anything.
 
+mod attempts;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use tidegate_domain::MessageId;
 
+pub use self::attempts::{AttemptVerdict, Budget, judge_attempts};
 use crate::journal::{ClientJournal, Outcome, ProviderJournal};
 
 /// How many messages went wrong in which way. Examples of each kind are kept for whoever has to look.

@@ -25,4 +25,4 @@ pub use harness::{Backend, Harness, LOOSE, NARROW, Opened, Setup};
 pub use model::{ModelBackend, ModelLedger};
 pub use powercut::{Disk, can_cut_power};
 pub use process::{Gateway, Launch, metric_in};
-pub use provider::{Attempt, FakeProvider, Step};
+pub use provider::{Attempt, FakeProvider, Step, WebProvider};

@@ -1,3 +1,5 @@
+mod web;
+
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,6 +9,7 @@ use bytes::Bytes;
 use tidegate_domain::{Channel, Claim, Delivery, MessageId, UserId};
 use tokio::sync::watch;
 
+pub use self::web::WebProvider;
 use crate::journal::ProviderJournal;
 
 /// A provider in the test's hand: it does what its script says, attempt by attempt, and journals every one.

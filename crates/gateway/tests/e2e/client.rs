@@ -1,4 +1,4 @@
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -39,8 +39,19 @@ pub fn exchange(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    try_exchange(address, method, path, headers, body).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The same of a gateway that may be gone, or go while it answers.
+pub fn try_exchange(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));
@@ -48,19 +59,19 @@ pub fn exchange(
     if method == "POST" {
         request.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
     }
-    stream.write_all(format!("{request}\r\n{body}").as_bytes()).unwrap();
+    stream.write_all(format!("{request}\r\n{body}").as_bytes())?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    parse(&answer)
+    stream.read_to_string(&mut answer)?;
+    parse(&answer).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-fn parse(answer: &str) -> Answer {
-    let (head, text) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+fn parse(answer: &str) -> Option<Answer> {
+    let (head, text) = answer.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap();
     let headers = lines
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    Answer { status, headers, text: text.to_owned() }
+    Some(Answer { status, headers, text: text.to_owned() })
 }

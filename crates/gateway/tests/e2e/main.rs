@@ -12,6 +12,7 @@ mod edges;
 mod first_flow;
 mod gateway;
 mod inbox;
+mod kills;
 mod lifecycle;
 mod messages;
 mod policies;
