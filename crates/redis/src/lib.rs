@@ -1,1 +1,11 @@
-//! Policies' buckets on Redis.
+//! Limits that several gateways share, on Redis: the store of the policies' buckets.
+//!
+//! Architecture invariant: a request waits for Redis no longer than the call's deadline, and not at all while Redis
+//! is known to be away. What Redis decides, it decides in one script, by its own clock.
+
+pub mod buckets;
+mod endpoint;
+mod link;
+mod script;
+
+pub use endpoint::{BadUrl, Endpoint};

@@ -1,0 +1,122 @@
+//! The rules in force, as they stand in Redis: versions, and how a bucket gets from one to the next.
+
+use tidegate_domain::limits::{BucketRule, Debt, IDLE_SECONDS, PolicyId, PolicyName, PolicyRule};
+
+use super::kept::Kept;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const MS_NS: u64 = 1_000_000;
+/// The least that an idle bucket lives.
+const TTL_MIN_MS: u64 = 60_000;
+
+/// A policy's rule, and all that calls need of it.
+#[derive(Debug, Clone)]
+pub struct Ruled {
+    pub name: PolicyName,
+    pub rule: BucketRule,
+    /// Oldest first. The last one is in force.
+    versions: Vec<Version>,
+    /// What buckets under this rule are marked with.
+    pub mark: String,
+    /// The rule as the script takes it.
+    pub arg: String,
+    pub ttl_ms: u64,
+}
+
+/// A rule of the past or the present, and since when it was in force. None: the policy was gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    pub number: u64,
+    since_ns: u64,
+    rule: Option<BucketRule>,
+}
+
+impl Ruled {
+    /// None when there is no version to put in force: somebody removed the list.
+    pub fn new(policy: &PolicyRule, versions: Vec<Version>) -> Option<Self> {
+        let newest = versions.last()?;
+        // Where another gateway has put a newer rule in force, its tokens count, for all gateways.
+        let rule = policy.rule.with_tokens_of(&newest.rule.unwrap_or(policy.rule));
+        let mark = format!("{} {} {}", newest.number, rule.capacity(), rule.ns_per_token());
+        let ttl_ms = ttl_ms(&rule);
+        let (refills, shadow) = (u8::from(rule.refills()), u8::from(rule.shadow()));
+        let (cost, full) = (pair(&rule, rule.cost_owed()), pair(&rule, rule.owed_max()));
+        let arg = format!("{mark} {refills} {shadow} {cost} {full} {ttl_ms}");
+        Some(Self { name: policy.name.clone(), rule, versions, mark, arg, ttl_ms })
+    }
+
+    pub fn policy_rule(&self, id: PolicyId) -> PolicyRule {
+        PolicyRule { id, name: self.name.clone(), rule: self.rule }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.versions.last().map_or(0, |newest| newest.number)
+    }
+
+    /// What a bucket owes under the rule in force that was kept under another: as if it had been there at every
+    /// change since, at the moment of the change.
+    pub fn carry(&self, kept: &Kept, now_ns: u64) -> Debt {
+        let (mut rule, mut debt) = (Some(kept.rule), kept.debt);
+        for version in self.versions.iter().filter(|version| version.number > kept.number) {
+            // Not before the bucket was last used, by a gateway that did not know yet, and not ahead of time.
+            let at_ns = version.since_ns.max(debt.at_ns).min(now_ns.max(debt.at_ns));
+            (rule, debt) = step(rule, debt, version.rule, at_ns);
+        }
+        // A version that nobody remembers, or one that is yet unknown here.
+        if rule.is_none_or(|rule| owes_otherwise(&rule, &self.rule)) {
+            (_, debt) = step(rule, debt, Some(self.rule), now_ns.max(debt.at_ns));
+        }
+        debt
+    }
+
+    pub fn keep(&self, debt: Debt) -> String {
+        let at = format!("{} {}", debt.at_ns / SECOND_NS, debt.at_ns % SECOND_NS);
+        format!("{} {} {at}", self.mark, pair(&self.rule, debt.owed))
+    }
+}
+
+impl Version {
+    /// From "NUMBER SINCE CAPACITY NS_PER_TOKEN".
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ').map(str::parse::<u64>);
+        let mut next = || words.next()?.ok();
+        let (number, s, ns) = (next()?, next()?, next()?);
+        let (capacity, ns_per_token) = (u32::try_from(next()?).ok()?, next()?);
+        let since_ns = s.checked_mul(SECOND_NS)?.checked_add(ns)?;
+        let rule = if capacity == 0 { None } else { Some(BucketRule::kept(capacity, ns_per_token).ok()?) };
+        Some(Self { number, since_ns, rule })
+    }
+}
+
+fn step(
+    from: Option<BucketRule>,
+    debt: Debt,
+    to: Option<BucketRule>,
+    at_ns: u64,
+) -> (Option<BucketRule>, Debt) {
+    let owed = match (from, to) {
+        (Some(from), Some(to)) => to.debt(to.carry(&from, from.state(debt), at_ns), at_ns),
+        // Forgotten with its policy.
+        _ => Debt { owed: 0, at_ns },
+    };
+    (to, owed)
+}
+
+fn owes_otherwise(one: &BucketRule, other: &BucketRule) -> bool {
+    (one.capacity(), one.ns_per_token()) != (other.capacity(), other.ns_per_token())
+}
+
+/// Seconds and nanoseconds where a rule refills; tokens and 0 otherwise.
+fn pair(rule: &BucketRule, owed: u64) -> String {
+    if rule.refills() { format!("{} {}", owed / SECOND_NS, owed % SECOND_NS) } else { format!("{owed} 0") }
+}
+
+/// Twice the time to fill: a bucket that is forgotten is full. A bucket that never refills is full again after an idle
+/// hour, in whole seconds.
+fn ttl_ms(rule: &BucketRule) -> u64 {
+    if rule.refills() {
+        (2 * rule.full_after_ns().div_ceil(MS_NS)).max(TTL_MIN_MS)
+    } else {
+        (IDLE_SECONDS + 2) * 1_000
+    }
+}

@@ -1,0 +1,71 @@
+use std::fmt;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
+
+/// Where Redis is, and how to log in there. Shown without the credentials, always.
+#[derive(Clone)]
+pub struct Endpoint(ConnectionInfo);
+
+/// Says nothing of the URL, which may hold a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not the URL of a Redis")]
+pub struct BadUrl;
+
+impl Endpoint {
+    /// `redis://[user:password@]host[:port][/db]`, `rediss://…` over TLS, or `redis+unix:///path`.
+    pub fn parse(url: &str) -> Result<Self, BadUrl> {
+        let info = url.into_connection_info().map_err(|_| BadUrl)?;
+        if info.addr().is_supported() { Ok(Self(info)) } else { Err(BadUrl) }
+    }
+
+    pub(crate) fn info(&self) -> ConnectionInfo {
+        self.0.clone()
+    }
+
+    /// The same login at another node.
+    pub(crate) fn at(&self, node: (&str, u16)) -> ConnectionInfo {
+        let (host, port) = (node.0.to_owned(), node.1);
+        let address = match self.0.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        self.0.clone().set_addr(address)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.0.addr(), self.0.redis_settings().db())
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        let endpoint = Endpoint::parse("rediss://user:open-sesame@example.com:6380/3").unwrap();
+        assert_eq!(endpoint.to_string(), "example.com:6380/3");
+        assert!(!format!("{endpoint:?}").contains("sesame"));
+        let moved = endpoint.at(("10.0.0.9", 7_000));
+        assert_eq!((moved.addr().to_string().as_str(), moved.redis_settings().db()), ("10.0.0.9:7000", 3));
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_without_being_repeated() {
+        for url in ["", "localhost:6379", "http://:open-sesame@localhost/", "redis://:open-sesame@host:port/"]
+        {
+            let refused = Endpoint::parse(url).unwrap_err();
+            assert!(!format!("{refused} {refused:?}").contains("sesame"));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
+use tidegate_domain::limits::BucketsError;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::Endpoint;
+
+/// Calls in a row that Redis did not answer in time, or with an error, before nobody is sent there any more. One slow
+/// command of somebody else is no reason.
+const FAILURES_MAX: u32 = 3;
+
+const AWAY: &str = "Redis is away";
+
+/// One connection that all calls share, with a breaker in front of it.
+///
+/// Closed, there is a connection, and calls have until their deadline. It opens when the connection breaks, or after
+/// some failures in a row: the connection is given up, and calls fail at once. Whoever keeps the link makes a new
+/// connection in the background, tries it, and with it the breaker closes: no request pays for a probe.
+#[derive(Debug)]
+pub struct Link {
+    endpoint: Endpoint,
+    connect_timeout: Duration,
+    connection: ArcSwapOption<MultiplexedConnection>,
+    calls: Semaphore,
+    /// In a row.
+    failures: AtomicU32,
+    failed_calls: AtomicU64,
+    given_up: Notify,
+    /// The node of a Redis Cluster that we were sent to.
+    node: Mutex<Option<(String, u16)>>,
+}
+
+impl Link {
+    pub fn new(endpoint: Endpoint, connect_timeout: Duration, calls_max: usize) -> Self {
+        Self {
+            endpoint,
+            connect_timeout,
+            connection: ArcSwapOption::empty(),
+            calls: Semaphore::new(calls_max.min(Semaphore::MAX_PERMITS)),
+            failures: AtomicU32::new(0),
+            failed_calls: AtomicU64::new(0),
+            given_up: Notify::new(),
+            node: Mutex::default(),
+        }
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.connection.load().is_none()
+    }
+
+    /// For what needs no call, yet must not be said while nothing is known.
+    pub fn check(&self) -> Result<(), BucketsError> {
+        if self.is_away() { Err(self.failed(AWAY)) } else { Ok(()) }
+    }
+
+    pub fn failed_calls(&self) -> u64 {
+        self.failed_calls.load(Ordering::Relaxed)
+    }
+
+    /// One call, answered by `deadline` or not at all.
+    pub async fn call<T>(
+        &self,
+        deadline: Instant,
+        ask: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
+    ) -> Result<T, BucketsError> {
+        let Some(connection) = self.connection.load_full() else {
+            return Err(self.failed(AWAY));
+        };
+        let Ok(_call) = self.calls.try_acquire() else {
+            return Err(self.failed("too many calls to Redis are under way"));
+        };
+        match timeout_at(deadline, ask(connection.as_ref().clone())).await {
+            Ok(Ok(answer)) => {
+                if self.failures.load(Ordering::Relaxed) != 0 {
+                    self.failures.store(0, Ordering::Relaxed);
+                }
+                Ok(answer)
+            }
+            Ok(Err(error)) => {
+                let broken = self.redirected(&error) || error.is_unrecoverable_error();
+                let said = describe(&error);
+                self.judge(&connection, broken, &said);
+                Err(self.failed(&said))
+            }
+            Err(_) => {
+                self.judge(&connection, false, "it does not answer in time");
+                Err(self.failed("Redis did not answer in time"))
+            }
+        }
+    }
+
+    /// A new connection, logged in. Not in use before [`close`](Self::close).
+    pub async fn connect(&self) -> Result<MultiplexedConnection, String> {
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let info = node.map_or_else(|| self.endpoint.info(), |(host, port)| self.endpoint.at((&host, port)));
+        let dialling = async {
+            // Calls have their own deadline.
+            let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+            Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
+        };
+        match timeout(self.connect_timeout, dialling).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => Err(describe(&error)),
+            Err(_) => Err("it does not answer in time".to_owned()),
+        }
+    }
+
+    /// Whether the error sends us to another node; then the next connection goes there.
+    pub fn redirected(&self, error: &RedisError) -> bool {
+        let node = error.redirect_node().map(|(host, port)| (host.to_owned(), port));
+        let found = node.is_some();
+        if found {
+            *self.node.lock().unwrap_or_else(PoisonError::into_inner) = node;
+        }
+        found
+    }
+
+    /// The breaker closes: calls go to this connection.
+    pub fn close(&self, connection: MultiplexedConnection) {
+        self.failures.store(0, Ordering::Relaxed);
+        self.connection.store(Some(Arc::new(connection)));
+    }
+
+    /// The breaker opens, whatever the connection has to say.
+    pub fn open(&self, why: &str) {
+        if self.connection.swap(None).is_some() {
+            tracing::warn!(redis = %self.endpoint, why, "Redis is away; policies decide by their fail strategies");
+            self.given_up.notify_one();
+        }
+    }
+
+    /// Until there is no connection.
+    pub async fn opened(&self) {
+        while !self.is_away() {
+            self.given_up.notified().await;
+        }
+    }
+
+    fn judge(&self, connection: &Arc<MultiplexedConnection>, broken: bool, why: &str) {
+        let current = self.connection.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, connection));
+        // What becomes of a connection that was given up is no news.
+        if current && (self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX || broken) {
+            self.open(why);
+        }
+    }
+
+    fn failed(&self, why: &str) -> BucketsError {
+        self.failed_calls.fetch_add(1, Ordering::Relaxed);
+        BucketsError::Unavailable(why.to_owned())
+    }
+}
+
+/// In the words of Redis or the operating system, which know nothing of passwords.
+pub fn describe(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code}: {detail}"),
+        _ => error.to_string(),
+    }
+}

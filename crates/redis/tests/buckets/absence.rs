@@ -1,0 +1,169 @@
+use std::time::{Duration, Instant};
+
+use tidegate_domain::limits::{Buckets, BucketsError};
+use tidegate_redis::buckets::RedisBuckets;
+use tidegate_testkit::services::{FaultyProxy, Redis, RedisOptions};
+
+use crate::steps::{configure, eventually, passes, rule, strict, take};
+
+/// A call with a deadline of 50 ms, on a machine that is busy with other tests: not seconds.
+const NOT_LONG: Duration = Duration::from_secs(2);
+
+async fn is_away(store: &RedisBuckets) {
+    let begun = Instant::now();
+    let BucketsError::Unavailable(why) = take(store, "x").await.unwrap_err();
+    assert!(begun.elapsed() < NOT_LONG, "{why}: {:?}", begun.elapsed());
+}
+
+async fn comes_back(store: &RedisBuckets) {
+    eventually(async || take(store, "someone else").await.ok()).await;
+    assert!(!store.counts().away);
+}
+
+async fn goes_away(store: &RedisBuckets) {
+    eventually(async || store_away(store).await.then_some(())).await;
+    let failures = store.counts().failures;
+    // From now on nobody waits.
+    let begun = Instant::now();
+    for _ in 0..1_000 {
+        is_away(store).await;
+    }
+    assert!(begun.elapsed() < NOT_LONG, "a thousand calls took {:?}", begun.elapsed());
+    assert!(store.counts().failures >= failures + 1_000);
+}
+
+async fn store_away(store: &RedisBuckets) -> bool {
+    let begun = Instant::now();
+    let _ = take(store, "x").await;
+    assert!(begun.elapsed() < NOT_LONG);
+    store.counts().away
+}
+
+#[tokio::test]
+async fn a_killed_redis_is_away_at_once_and_comes_back_by_itself() {
+    let mut redis = Redis::start().unwrap();
+    let store = RedisBuckets::open(strict(&redis.url())).await;
+    configure(&store, &[rule(3, 0.001)]).await;
+    assert!(passes(&store, "x").await);
+    redis.kill().unwrap();
+    goes_away(&store).await;
+    redis.restart().unwrap();
+    comes_back(&store).await;
+    for passes_now in [true, true, true, false] {
+        assert_eq!(passes(&store, "x").await, passes_now, "an empty Redis has full buckets");
+    }
+}
+
+#[tokio::test]
+async fn a_stalled_redis_costs_a_few_deadlines_and_then_nothing() {
+    let redis = Redis::start().unwrap();
+    let store = RedisBuckets::open(strict(&redis.url())).await;
+    configure(&store, &[rule(1_000, 0.001)]).await;
+    assert!(passes(&store, "x").await);
+    redis.stop().unwrap();
+    goes_away(&store).await;
+    redis.resume().unwrap();
+    comes_back(&store).await;
+    assert!(passes(&store, "x").await);
+}
+
+#[tokio::test]
+async fn a_network_that_stalls_or_cuts_heals() {
+    let redis = Redis::start().unwrap();
+    let proxy = FaultyProxy::start(redis.address).await.unwrap();
+    let store = RedisBuckets::open(strict(&format!("redis://{}/", proxy.address))).await;
+    configure(&store, &[rule(1_000_000, 1.0)]).await;
+    assert!(passes(&store, "x").await);
+    for fault in [FaultyProxy::stall, FaultyProxy::cut, FaultyProxy::stall] {
+        fault(&proxy);
+        goes_away(&store).await;
+        proxy.heal();
+        comes_back(&store).await;
+        assert!(passes(&store, "x").await);
+    }
+}
+
+#[tokio::test]
+async fn rules_are_put_in_force_when_redis_comes() {
+    let mut redis = Redis::start().unwrap();
+    redis.kill().unwrap();
+    let store = RedisBuckets::open(strict(&redis.url())).await;
+    assert!(store.counts().away);
+    configure(&store, &[rule(3, 0.001)]).await;
+    // Not a rule that nobody knows, but a store that nobody can ask.
+    is_away(&store).await;
+    redis.restart().unwrap();
+    comes_back(&store).await;
+    for passes_now in [true, true, true, false] {
+        assert_eq!(passes(&store, "x").await, passes_now);
+    }
+    redis.kill().unwrap();
+    goes_away(&store).await;
+    configure(&store, &[rule(1, 0.001)]).await;
+    redis.restart().unwrap();
+    comes_back(&store).await;
+    assert!(passes(&store, "x").await && !passes(&store, "x").await, "the last rules, not those of before");
+}
+
+#[tokio::test]
+async fn an_emptied_redis_and_forgotten_scripts_are_no_failure() {
+    let redis = Redis::start().unwrap();
+    let store = RedisBuckets::open(strict(&redis.url())).await;
+    configure(&store, &[rule(1, 0.001)]).await;
+    assert!(passes(&store, "x").await && !passes(&store, "x").await);
+    redis.ask(&["SCRIPT", "FLUSH"]).unwrap();
+    assert!(!passes(&store, "x").await);
+    redis.ask(&["FLUSHALL"]).unwrap();
+    assert!(
+        passes(&store, "x").await && !passes(&store, "x").await,
+        "full once more, as any store that forgot"
+    );
+    assert_eq!(store.counts().failures, 0);
+}
+
+#[tokio::test]
+async fn a_redis_that_takes_no_writes_is_away() {
+    let redis = Redis::start().unwrap();
+    let store = RedisBuckets::open(strict(&redis.url())).await;
+    configure(&store, &[rule(1_000, 0.001)]).await;
+    assert!(passes(&store, "x").await);
+    // A replica of nobody, as after a failover that has not told everyone yet.
+    redis.ask(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    goes_away(&store).await;
+    redis.ask(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    comes_back(&store).await;
+}
+
+#[tokio::test]
+async fn without_the_password_it_is_away_and_the_password_is_never_said() {
+    let options = RedisOptions { password: Some("open-sesame".to_owned()), ..RedisOptions::default() };
+    let redis = Redis::start_with(options).unwrap();
+    let store = RedisBuckets::open(strict(&redis.url())).await;
+    configure(&store, &[rule(1_000, 0.001)]).await;
+    assert!(passes(&store, "x").await);
+    assert!(!format!("{store:?}").contains("sesame"));
+    let stranger = RedisBuckets::open(strict(&redis.url().replace("sesame", "barley"))).await;
+    configure(&stranger, &[rule(1_000, 0.001)]).await;
+    is_away(&stranger).await;
+}
+
+#[tokio::test]
+async fn calls_beyond_the_bound_fail_at_once_and_are_no_failure_of_redis() {
+    let redis = Redis::start().unwrap();
+    let mut options = strict(&redis.url());
+    options.calls_max = 1;
+    options.call_timeout = Duration::from_secs(5);
+    let store = RedisBuckets::open(options).await;
+    configure(&store, &[rule(1_000, 0.001)]).await;
+    redis.stop().unwrap();
+    let (waiting, refused) = tokio::join!(take(&store, "x"), async {
+        tokio::task::yield_now().await;
+        let refused = take(&store, "y").await;
+        redis.resume().unwrap();
+        refused
+    });
+    assert!(waiting.unwrap().passed);
+    let BucketsError::Unavailable(why) = refused.unwrap_err();
+    assert!(why.contains("too many"), "{why}");
+    assert!(!store.counts().away);
+}
