@@ -12,12 +12,13 @@ use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
     Acked, Admission, Admitted, Cancelled, Claim, ClaimRequest, Clock, Counts, Durability, EventId,
-    Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Outcome,
-    Page, QueueCounts, QueueName, QueueRule, Queues, Released, Requeue, Requeued, Reservation, Reserved,
-    Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
+    Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page,
+    QueueCounts, QueueName, QueueRule, Queues, Released, Requeue, Requeued, Reservation, Reserved, Settled,
+    Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 
+mod ahead;
 mod bodies;
 mod book;
 mod directory;
@@ -29,20 +30,21 @@ mod queues;
 mod quotas;
 mod readers;
 mod rows;
+mod seqs;
 #[cfg(test)]
 mod simulation;
 mod slots;
 mod store;
+mod texts;
 mod writer;
 
 pub use directory::OpenError;
 
 use book::BookLimits;
 use directory::Directory;
-use engine::{Change, Changed, ClaimedRow, Engine, EngineOptions};
+use engine::{Change, Changed, Claimed, Engine, EngineOptions};
 use queues::QueueRules;
 use readers::Readers;
-use rows::MessageRow;
 use writer::{Command, Reply, Writer};
 
 /// Room for settlements, claims and reads beyond the bound on admissions: what empties the ledger must get in
@@ -174,64 +176,6 @@ impl Embedded {
             Health::Ready | Health::ReadOnly(_) => LedgerError::Unavailable("the ledger is closed".into()),
         }
     }
-
-    /// Fetches the texts that are no longer in memory, and puts the claims together.
-    async fn with_texts(&self, queue: QueueName, rows: Vec<ClaimedRow>) -> Result<Vec<Claim>, LedgerError> {
-        let mut missing: Vec<u64> =
-            rows.iter().filter(|row| row.message.is_none()).map(|row| row.leased.seq).collect();
-        missing.sort_unstable();
-        let mut found = if missing.is_empty() { Vec::new() } else { self.readers.messages(missing).await? };
-        let salt = self.readers.salt();
-        let claim = |row: ClaimedRow| {
-            let seq = row.leased.seq;
-            let (message, body_sound) = match row.message {
-                Some(message) => (message, true),
-                None => {
-                    let at = found.binary_search_by_key(&seq, |stored| stored.row.seq);
-                    let at = at.map_err(|_| LedgerError::Corrupt(format!("message {seq} has no row")))?;
-                    let stored = &mut found[at];
-                    if !stored.head_sound {
-                        return Err(LedgerError::Corrupt(format!(
-                            "message {seq} does not match its checksum"
-                        )));
-                    }
-                    (stored.row.clone(), stored.body_sound)
-                }
-            };
-            let MessageRow { at, lane, recipient, charge, body, headers, ack_required, .. } = message;
-            Ok(Claim {
-                id: MessageId::new(at, seq, salt),
-                queue: queue.clone(),
-                recipient,
-                lane,
-                user: charge.map(|charge| charge.user),
-                admitted_at: at,
-                attempt: row.leased.attempt,
-                failures: row.leased.failures,
-                ack_attempts: row.leased.ack_attempts,
-                ack_required,
-                headers,
-                token: row.leased.token,
-                lease_until: row.leased.until,
-                body: body_sound.then_some(body),
-            })
-        };
-        rows.into_iter().map(claim).collect()
-    }
-
-    /// Hands claims back whose texts could not be read.
-    async fn hand_back(&self, leases: Vec<(u64, u64)>) {
-        let release = |(seq, token)| Settlement {
-            // A settlement looks at the sequence number and the salt alone: the time may be on the unread page.
-            id: MessageId::new(tidegate_domain::Timestamp::default(), seq, self.readers.salt()),
-            token,
-            outcome: Outcome::Released,
-            latency_ms: 0,
-        };
-        if let Err(error) = self.settle(leases.into_iter().map(release).collect()).await {
-            tracing::warn!(%error, "claims that could not be read wait for their leases to end");
-        }
-    }
 }
 
 impl Drop for Embedded {
@@ -254,10 +198,13 @@ impl Ledger for Embedded {
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
         let queue = request.queue.clone();
-        let rows = self.ask(|reply| Command::Claim(request, reply)).await?;
+        let Claimed { rows, upcoming } = self.ask(|reply| Command::Claim(request, reply)).await?;
         let leases: Vec<_> = rows.iter().map(|row| (row.leased.seq, row.leased.token)).collect();
         match self.with_texts(queue, rows).await {
-            Ok(claims) => Ok(claims),
+            Ok(claims) => {
+                self.readers.read_ahead(upcoming);
+                Ok(claims)
+            }
             Err(error) => {
                 self.hand_back(leases).await;
                 Err(error)

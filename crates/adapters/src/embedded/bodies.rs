@@ -1,58 +1,89 @@
 use std::collections::VecDeque;
 
 use super::rows::MessageRow;
+use super::seqs::Seqs;
 
-/// What an entry costs beside its body.
+/// What a message costs beside its body and its strings' allocations, and what is left of it when it is settled.
 const ENTRY_BYTES: usize = 160;
+const ORDER_BYTES: usize = size_of::<u64>();
 
 /// The youngest messages in memory, so that what is claimed soon after its admission needs no read. Bounded
 /// in bytes; the oldest go first.
 #[derive(Debug)]
 pub(super) struct Bodies {
-    /// By ascending sequence number. `None`: already settled.
-    kept: VecDeque<(u64, Option<MessageRow>)>,
+    /// A place that was given up last is taken first: it is still in the processor's cache.
+    kept: Vec<Option<MessageRow>>,
+    free: Vec<u32>,
+    places: Seqs,
+    /// Sequence numbers, ascending; some of their messages are settled already.
+    order: VecDeque<u64>,
     bytes: usize,
     bytes_max: usize,
 }
 
 impl Bodies {
     pub(super) fn new(bytes_max: usize) -> Self {
-        Self { kept: VecDeque::new(), bytes: 0, bytes_max }
+        Self {
+            kept: Vec::new(),
+            free: Vec::new(),
+            places: Seqs::default(),
+            order: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
     }
 
     pub(super) fn insert(&mut self, message: MessageRow) {
-        self.bytes += ENTRY_BYTES + message.body.len();
-        self.kept.push_back((message.seq, Some(message)));
-        while self.bytes > self.bytes_max {
-            let Some((_, oldest)) = self.kept.pop_front() else { return };
-            self.bytes -= size(oldest.as_ref());
+        let seq = message.seq;
+        self.bytes += ORDER_BYTES + size(&message);
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.kept[place as usize] = Some(message);
+                place
+            }
+            None => {
+                self.kept.push(Some(message));
+                place_of(self.kept.len() - 1)
+            }
+        };
+        self.places.insert(seq, place);
+        self.order.push_back(seq);
+        while self.bytes > self.bytes_max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.bytes -= ORDER_BYTES;
+            self.give_up(oldest);
         }
     }
 
     pub(super) fn get(&self, seq: u64) -> Option<&MessageRow> {
-        self.kept.get(self.index(seq)?)?.1.as_ref()
+        self.kept[self.places.get(seq)? as usize].as_ref()
     }
 
     pub(super) fn remove(&mut self, seq: u64) {
-        let Some(index) = self.index(seq) else { return };
-        if let Some((_, kept)) = self.kept.get_mut(index)
-            && let Some(message) = kept.take()
-        {
-            self.bytes -= message.body.len();
-        }
-        while self.kept.front().is_some_and(|(_, kept)| kept.is_none()) {
-            self.kept.pop_front();
-            self.bytes -= ENTRY_BYTES;
+        self.give_up(seq);
+        while self.order.front().is_some_and(|oldest| self.places.get(*oldest).is_none()) {
+            self.order.pop_front();
+            self.bytes -= ORDER_BYTES;
         }
     }
 
-    fn index(&self, seq: u64) -> Option<usize> {
-        self.kept.binary_search_by_key(&seq, |(seq, _)| *seq).ok()
+    fn give_up(&mut self, seq: u64) {
+        let Some(place) = self.places.remove(seq) else { return };
+        if let Some(message) = self.kept[place as usize].take() {
+            self.bytes -= size(&message);
+        }
+        self.free.push(place);
     }
 }
 
-fn size(kept: Option<&MessageRow>) -> usize {
-    ENTRY_BYTES + kept.map_or(0, |message| message.body.len())
+fn size(message: &MessageRow) -> usize {
+    ENTRY_BYTES + message.body.len()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "each takes ENTRY_BYTES of a bound in bytes")]
+fn place_of(index: usize) -> u32 {
+    index as u32
 }
 
 #[cfg(test)]
@@ -81,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_when_there_is_no_room() {
-        let mut bodies = Bodies::new(3 * (ENTRY_BYTES + 100));
+        let mut bodies = Bodies::new(3 * (ENTRY_BYTES + ORDER_BYTES + 100));
         for seq in 1..=4 {
             bodies.insert(message(seq, 100));
         }
@@ -100,6 +131,8 @@ mod tests {
         bodies.remove(1);
         bodies.remove(9);
         bodies.remove(9);
-        assert_eq!((bodies.bytes, bodies.kept.len()), (0, 0));
+        assert_eq!((bodies.bytes, bodies.order.len(), bodies.kept.len()), (0, 0, 3));
+        bodies.insert(message(12, 100));
+        assert_eq!(bodies.kept.len(), 3);
     }
 }

@@ -210,7 +210,7 @@ impl Book {
                 queue: message.queue,
                 lane: message.lane,
                 due: message.due,
-                recipient: recipient.as_ref().map(|recipient| recipient.as_str()),
+                recipient,
                 expires: message.expires,
                 tries: Tries::default(),
             });
@@ -333,8 +333,8 @@ impl Book {
     }
 
     /// In a queue without order, no message waits for another.
-    fn ordering_key(&self, queue: u16, recipient: Option<&Recipient>) -> Option<Recipient> {
-        recipient.filter(|_| self.queues.is_strict(queue)).cloned()
+    fn ordering_key<'a>(&self, queue: u16, recipient: Option<&'a Recipient>) -> Option<&'a str> {
+        recipient.filter(|_| self.queues.is_strict(queue)).map(|recipient| recipient.as_str())
     }
 }
 

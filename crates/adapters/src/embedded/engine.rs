@@ -73,6 +73,13 @@ pub(super) enum Changed {
 #[derive(Debug)]
 pub(super) struct Written(Group);
 
+/// What a claim got. When texts had to be left to the disk, those that the next claims will want are named too.
+#[derive(Debug, Default)]
+pub(super) struct Claimed {
+    pub(super) rows: Vec<ClaimedRow>,
+    pub(super) upcoming: Vec<u64>,
+}
+
 /// A leased message with its text, if that is in memory.
 #[derive(Debug)]
 pub(super) struct ClaimedRow {
@@ -238,13 +245,16 @@ impl Engine {
         queue: &QueueName,
         max: usize,
         lease_ms: u64,
-    ) -> Result<Vec<ClaimedRow>, StoreError> {
+    ) -> Result<Claimed, StoreError> {
         let now = self.clock.now();
         self.book.expire_leases(now);
         // What is over must not be handed out.
         self.expire_messages(now)?;
         let leased = self.book.claim(queue, max, lease_ms, now);
-        Ok(leased.into_iter().map(|leased| with_text(&self.book, leased)).collect())
+        let rows: Vec<_> = leased.into_iter().map(|leased| with_text(&self.book, leased)).collect();
+        let backlog = rows.iter().any(|row| row.message.is_none());
+        let upcoming = if backlog { self.book.upcoming(queue, max, now) } else { Vec::new() };
+        Ok(Claimed { rows, upcoming })
     }
 
     pub(super) fn extend(&mut self, extension: &Extension) -> Settled {

@@ -4,6 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 use tidegate_domain::{AttemptResult, Lane, Timestamp};
 
+use super::seqs::Seqs;
+
 mod pluck;
 
 pub(super) use pluck::Plucked;
@@ -27,7 +29,7 @@ pub(super) struct Line {
     chains: Vec<Chain>,
     chain_free: u32,
     by_recipient: HashTable<u32>,
-    by_seq: HashTable<Slot>,
+    by_seq: Seqs,
     hasher: RandomState,
     queues: Vec<Lanes>,
     /// Messages that expire, by when.
@@ -125,7 +127,7 @@ impl Line {
             chains: Vec::new(),
             chain_free: NONE,
             by_recipient: HashTable::new(),
-            by_seq: HashTable::new(),
+            by_seq: Seqs::default(),
             hasher: RandomState::new(),
             queues: Vec::new(),
             expiring: BTreeSet::new(),
@@ -171,8 +173,7 @@ impl Line {
 
     /// Where a pending message stands.
     pub(super) fn find(&self, seq: u64) -> Option<Slot> {
-        let entries = &self.entries;
-        self.by_seq.find(self.hasher.hash_one(seq), |&slot| entries[slot as usize].seq == seq).copied()
+        self.by_seq.get(seq)
     }
 
     /// The oldest pending message. Walks all of them.
@@ -184,6 +185,13 @@ impl Line {
     pub(super) fn next_due(&self, queue: u16) -> Option<Timestamp> {
         let lanes = self.queues.get(usize::from(queue))?;
         lanes.heads.iter().filter_map(|heads| heads.first()).map(|head| head.0).min()
+    }
+
+    /// The heads of a queue that are due, the higher lanes first.
+    pub(super) fn heads(&self, queue: u16, now: Timestamp) -> impl Iterator<Item = &Entry> {
+        let lanes = self.queues.get(usize::from(queue)).into_iter().flat_map(|lanes| &lanes.heads);
+        let due = lanes.flat_map(move |heads| heads.iter().take_while(move |head| head.0 <= now));
+        due.map(|(_, _, slot)| self.entry(*slot))
     }
 
     /// Puts a message at the end of its recipient's chain.
@@ -362,19 +370,17 @@ impl Line {
             self.entries[slot as usize] = entry;
             slot
         };
-        let (entries, hasher) = (&self.entries, &self.hasher);
-        let rehash = |&slot: &Slot| hasher.hash_one(entries[slot as usize].seq);
-        self.by_seq.insert_unique(hasher.hash_one(arrival.seq), slot, rehash);
+        self.by_seq.insert(arrival.seq, slot);
         slot
     }
 
     fn free_entry(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
         self.queues[usize::from(entry.queue)].depth[entry.lane.index()] -= 1;
-        self.expiring.remove(&(entry.expires, entry.seq));
-        if let Ok(found) = self.by_seq.find_entry(self.hasher.hash_one(entry.seq), |&other| other == slot) {
-            found.remove();
+        if entry.expires != Timestamp::MAX {
+            self.expiring.remove(&(entry.expires, entry.seq));
         }
+        self.by_seq.remove(entry.seq);
         entry.live = false;
         entry.next = self.entry_free;
         self.entry_free = slot;

@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use tidegate_domain::{Filter, LedgerError, Listing, MessageId, MessageRecord, Page, UserId};
 use tokio::sync::Semaphore;
 
+use super::ahead::{self, Ahead};
 use super::store;
 use super::store::read::{self, StoredMessage};
 use super::store::{FILE_NAME, Store, StoreError, StoreErrorKind};
@@ -21,12 +22,14 @@ pub(super) struct Readers {
     free: Semaphore,
     salt: u32,
     path: PathBuf,
+    ahead: Ahead,
 }
 
 impl Readers {
     pub(super) fn open(dir: &Path, count: usize, salt: u32) -> Result<Self, StoreError> {
         let idle = (0..count).map(|_| Store::reader(dir)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { idle: Mutex::new(idle), free: Semaphore::new(count), salt, path: dir.join(FILE_NAME) })
+        let path = dir.join(FILE_NAME);
+        Ok(Self { idle: Mutex::new(idle), free: Semaphore::new(count), salt, path, ahead: Ahead::default() })
     }
 
     pub(super) fn salt(&self) -> u32 {
@@ -39,6 +42,22 @@ impl Readers {
         seqs: Vec<u64>,
     ) -> Result<Vec<StoredMessage>, LedgerError> {
         self.read(move |db| read::messages(db, &seqs)).await
+    }
+
+    pub(super) fn ahead(&self) -> &Ahead {
+        &self.ahead
+    }
+
+    /// Reads what will be claimed soon, in the background and only with a connection that nobody needs.
+    pub(super) fn read_ahead(self: &Arc<Self>, upcoming: Vec<u64>) {
+        let Some(seqs) = self.ahead.wanted(upcoming) else { return };
+        let readers = self.clone();
+        drop(tokio::task::spawn_blocking(move || {
+            let permit = readers.free.try_acquire();
+            // A read that fails is repeated by whoever needs the text, and then it is reported.
+            let found = permit.ok().and_then(|_permit| readers.read_now(|db| ahead::read(db, &seqs)).ok());
+            readers.ahead.put(found.unwrap_or_default());
+        }));
     }
 
     pub(super) async fn record(

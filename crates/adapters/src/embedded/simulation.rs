@@ -238,7 +238,7 @@ impl World {
             lease_ms: [30, 1_000, 60_000][self.random.pick(3)],
             wait_ms: 0,
         };
-        let rows = self.engine().claim(&request.queue, request.max, request.lease_ms).unwrap();
+        let rows = self.engine().claim(&request.queue, request.max, request.lease_ms).unwrap().rows;
         let theirs = self.runtime.block_on(self.model.claim(request)).unwrap();
         let leases: Vec<_> =
             rows.iter().map(|row| (row.leased.seq, row.leased.token, row.leased.until)).collect();

@@ -9,7 +9,7 @@ use tidegate_domain::{
 use tokio::sync::{oneshot, watch};
 
 use super::book::PURGE_MAX;
-use super::engine::{Change, Changed, ClaimedRow, Engine};
+use super::engine::{Change, Changed, Claimed, Engine};
 use super::store::{StoreError, StoreErrorKind};
 
 const WAITERS_MAX: usize = 4_096;
@@ -23,7 +23,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 #[derive(Debug)]
 pub(super) enum Command {
     Change(Change, Reply<Changed>),
-    Claim(ClaimRequest, Reply<Vec<ClaimedRow>>),
+    Claim(ClaimRequest, Reply<Claimed>),
     Quotas(Vec<UserId>, Reply<Vec<(UserId, Quota)>>),
     Slot(EventId, Reply<Option<Slot>>),
     SlotConfig(SlotConfigName, Reply<Vec<SlotConfig>>),
@@ -61,7 +61,7 @@ struct Waiter {
 
 #[derive(Debug)]
 enum Wants {
-    Claims(ClaimRequest, Reply<Vec<ClaimedRow>>),
+    Claims(ClaimRequest, Reply<Claimed>),
     /// To be told when it is worth trying.
     Word(Reply<()>),
 }
@@ -219,12 +219,12 @@ impl Writer {
                 let _ = reply.send(Ok(()));
             }
             Wants::Claims(request, reply) => {
-                let claimed = if healthy { self.claim(&request)? } else { Vec::new() };
-                if claimed.is_empty() && !over && !reply.is_closed() {
+                let claimed = if healthy { self.claim(&request)? } else { Claimed::default() };
+                if claimed.rows.is_empty() && !over && !reply.is_closed() {
                     return Ok(Some(Waiter { wants: Wants::Claims(request, reply), ..waiter }));
                 }
                 if let Err(Ok(unwanted)) = reply.send(Ok(claimed)) {
-                    self.engine.release(unwanted.iter().map(|row| row.leased.seq));
+                    self.engine.release(unwanted.rows.iter().map(|row| row.leased.seq));
                 }
             }
         }
@@ -233,9 +233,9 @@ impl Writer {
 
     /// What has expired is written down first. When there is no room for that, nothing is handed out, and whoever
     /// waits waits on.
-    fn claim(&mut self, request: &ClaimRequest) -> Result<Vec<ClaimedRow>, StoreError> {
+    fn claim(&mut self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
         let claimed = self.engine.claim(&request.queue, request.max, request.lease_ms);
-        claimed.or_else(|error| self.pass_if_full(error).map(|()| Vec::new()))
+        claimed.or_else(|error| self.pass_if_full(error).map(|()| Claimed::default()))
     }
 
     fn serve_waiters(&mut self) -> Result<(), StoreError> {

@@ -216,7 +216,7 @@ impl Book {
             queue: row.message.queue,
             lane: row.message.lane,
             due: row.attempt.due,
-            recipient: recipient.as_ref().map(|recipient| recipient.as_str()),
+            recipient,
             expires: row.message.expires,
             tries: row.tries,
         });

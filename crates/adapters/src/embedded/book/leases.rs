@@ -5,6 +5,10 @@ use tidegate_domain::{AttemptResult, Extension, Outcome, QueueName, Settled, Set
 use super::super::rows::{AttemptRow, OutcomeRow};
 use super::{Book, Group, Lease, Leased, Undo};
 
+/// How far a claim looks ahead: as far as it went itself, within these.
+const UPCOMING_MIN: usize = 32;
+const UPCOMING_MAX: usize = 512;
+
 impl Book {
     /// Leases up to `max` messages of a queue.
     pub(in crate::embedded) fn claim(
@@ -38,6 +42,14 @@ impl Book {
             });
         }
         leased
+    }
+
+    /// What will be claimed next for the first time and has no text in memory, as far as can be foreseen.
+    pub(in crate::embedded) fn upcoming(&self, queue: &QueueName, max: usize, now: Timestamp) -> Vec<u64> {
+        let Some(queue) = self.queues.id(queue) else { return Vec::new() };
+        let heads = self.line.heads(queue, now).take(max.clamp(UPCOMING_MIN, UPCOMING_MAX));
+        let untried = heads.filter(|entry| entry.tries.last == 0).map(|entry| entry.seq);
+        untried.filter(|seq| self.bodies.get(*seq).is_none()).collect()
     }
 
     pub(in crate::embedded) fn settle(
