@@ -26,7 +26,7 @@ pub use self::channels::{ChannelsSettings, InboxSettings, WebhookSettings};
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
 pub use self::problem::{Origin, Problem, Problems};
 pub use self::queues::{ChannelKind, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
-pub use self::sender::{SenderSettings, StatsSettings};
+pub use self::sender::{SenderSettings, StatsSettings, WarningUrl};
 pub use self::slots::SlotSettings;
 
 /// The reference of all settings, and their defaults.
@@ -130,7 +130,7 @@ impl Settings {
         let slots = SlotSettings::read(reader);
         let sender = SenderSettings::read(reader);
         let queues = QueuesSettings::read(reader, &layers.queues, &sender);
-        let channels = ChannelsSettings::read(reader, queues.as_ref());
+        let channels = ChannelsSettings::read(reader, queues.as_ref(), &sender);
         let stats = StatsSettings::read(reader);
         let log = LogSettings::read(reader);
         let principals = principals::read(&layers.principals, &mut reader.problems);

@@ -40,6 +40,8 @@ use crate::randomness::Randomness;
 use crate::sender::{SenderStatus, SharedChannel};
 use crate::stats::Stats;
 
+pub use self::answer::iso;
+
 /// What the handlers share.
 #[derive(Debug)]
 pub struct Gateway {

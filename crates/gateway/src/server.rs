@@ -12,7 +12,7 @@ use crate::devices::Devices;
 use crate::http::{Gateway, routes};
 use crate::live_policies::LivePolicies;
 use crate::sender::{Sender, SharedChannel, supervise};
-use crate::stats::{Reporter, Stats};
+use crate::stats::{Alarm, Reporter, Stats, ring};
 use crate::stop::StopSignal;
 use crate::telemetry;
 
@@ -22,6 +22,8 @@ pub struct Channels {
     by_kind: BTreeMap<ChannelKind, Arc<dyn Channel>>,
     /// What the channel "inbox" serves.
     pub devices: Option<Arc<dyn Devices>>,
+    /// Whom a queue that gets too deep is reported to.
+    pub alarm: Option<Arc<dyn Alarm>>,
 }
 
 impl Channels {
@@ -61,15 +63,20 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let queue = QueueName::new(SMS)?;
-    let devices = channels.devices.clone();
+    let (devices, alarm) = (channels.devices.clone(), channels.alarm.clone());
     let channels = shared_channels(&settings, channels, &clock)?;
     let metrics = telemetry::metrics();
     let gate = PolicyGate::new(policies.engine.clone(), settings.gate.clone());
     let gateway = Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics.clone());
     let gateway = Arc::new(gateway.with_channels(channels.values().cloned().collect(), devices));
     let senders = senders(&settings, &ledger, &channels, &gateway.stats);
-    let reporter =
-        Reporter { stats: gateway.stats.clone(), queues: ledger.clone(), settings: settings.stats.clone() };
+    let (stats, queues) = (gateway.stats.clone(), ledger.clone());
+    let reporter = Reporter {
+        stats,
+        queues,
+        settings: settings.stats.clone(),
+        alarm: alarm.map(|alarm| ring(alarm, &clock)),
+    };
     let open = settings.principals.is_empty();
     let principals = if open {
         Principals::none()

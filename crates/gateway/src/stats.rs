@@ -1,5 +1,6 @@
 //! How much goes through the queues, and how fast.
 
+mod alarm;
 mod report;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tidegate_domain::{Clock, Outcome, QueueName, Settlement};
 
+pub use self::alarm::{Alarm, ring};
 pub use self::report::Reporter;
 
 /// Between two samples, and how many are kept: rates are those of the last minute.

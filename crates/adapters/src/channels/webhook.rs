@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::Request;
 use http_body_util::Full;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -88,6 +89,25 @@ impl WebhookChannel {
         let requests = Requests::new(&target, &options.headers, &options.secrets)?;
         Ok(Self { client, requests, judge, total_timeout: options.total_timeout, clock })
     }
+
+    /// Posts what is no message, once: whether it arrived, or why not.
+    pub async fn notify(&self, id: &str, json: &Bytes) -> Result<(), String> {
+        let request = self.requests.notice(id, json, self.clock.now()).map_err(|error| error.to_string())?;
+        match self.exchange(request, false).await {
+            Delivery::Delivered | Delivery::Accepted => Ok(()),
+            Delivery::TryLater { reason, .. } | Delivery::Refused { reason } => Err(reason),
+        }
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>, ack_required: bool) -> Delivery {
+        let later = |reason: String| Delivery::TryLater { after_ms: None, reason };
+        let deadline = Instant::now() + self.total_timeout;
+        match timeout_at(deadline, self.client.request(request)).await {
+            Ok(Ok(response)) => self.judge.judge(response, deadline, self.clock.now(), ack_required).await,
+            Ok(Err(error)) => later(cause(&error)),
+            Err(_) => later(format!("no answer within {} ms", self.total_timeout.as_millis())),
+        }
+    }
 }
 
 #[async_trait]
@@ -97,18 +117,9 @@ impl Channel for WebhookChannel {
     }
 
     async fn deliver(&self, claim: &Claim, body: &Bytes) -> Delivery {
-        let later = |reason: String| Delivery::TryLater { after_ms: None, reason };
-        let request = match self.requests.request(claim, body, self.clock.now()) {
-            Ok(request) => request,
-            Err(invalid) => return Delivery::Refused { reason: invalid.to_string() },
-        };
-        let deadline = Instant::now() + self.total_timeout;
-        match timeout_at(deadline, self.client.request(request)).await {
-            Ok(Ok(response)) => {
-                self.judge.judge(response, deadline, self.clock.now(), claim.ack_required).await
-            }
-            Ok(Err(error)) => later(cause(&error)),
-            Err(_) => later(format!("no answer within {} ms", self.total_timeout.as_millis())),
+        match self.requests.request(claim, body, self.clock.now()) {
+            Ok(request) => self.exchange(request, claim.ack_required).await,
+            Err(invalid) => Delivery::Refused { reason: invalid.to_string() },
         }
     }
 }

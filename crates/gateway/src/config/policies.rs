@@ -1,8 +1,10 @@
+mod fail;
+
 use std::collections::HashSet;
 
 use http::{HeaderName, Method};
 use tidegate_domain::limits::{
-    BadRule, BucketRule, FailStrategy, KeyStrategy, MissingKey, PathPattern, Policy, PolicyName,
+    BadRule, BucketRule, KeyStrategy, MissingKey, PathPattern, Policy, PolicyName,
 };
 use toml::Value;
 
@@ -10,7 +12,7 @@ use super::layers::{Entry, Table};
 use super::problem::{Problem, did_you_mean};
 
 /// Camel case as in the API, and the spelling of the rest of the file.
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 12] = [
     ("name", "name"),
     ("pathPattern", "path_pattern"),
     ("methods", "methods"),
@@ -21,6 +23,7 @@ const KEYS: [(&str, &str); 11] = [
     ("refillTokensPerSecond", "refill_tokens_per_second"),
     ("cost", "cost"),
     ("failStrategy", "fail_strategy"),
+    ("fallBackShare", "fall_back_share"),
     ("shadow", "shadow"),
 ];
 
@@ -68,10 +71,7 @@ impl<'a> Reading<'a> {
         let methods = self.methods();
         let key = self.key();
         let rule = self.rule();
-        let fail = self.choice(
-            "failStrategy",
-            &[("FAIL_OPEN", FailStrategy::Open), ("FAIL_CLOSED", FailStrategy::Closed)],
-        );
+        let fail = self.fail(rule);
         let (refill_per_second, rule) = rule?;
         Some(Policy {
             name: name?,

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use tidegate_domain::{BreakerRule, RetryPolicy};
@@ -23,6 +24,17 @@ pub struct StatsSettings {
     pub log_period: Option<Duration>,
     /// 0: never.
     pub depth_warning: u64,
+    pub warning_webhook: Option<WarningUrl>,
+}
+
+/// A URL that may be a secret.
+#[derive(Clone)]
+pub struct WarningUrl(pub String);
+
+impl fmt::Debug for WarningUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WarningUrl")
+    }
 }
 
 impl SenderSettings {
@@ -68,6 +80,9 @@ impl StatsSettings {
         Self {
             log_period: (!period.is_zero()).then_some(period),
             depth_warning: reader.number("stats.depth_warning", 0..=1_000_000_000),
+            warning_webhook: Some(reader.text("stats.warning_webhook"))
+                .filter(|url| !url.is_empty())
+                .map(|url| WarningUrl(url.to_owned())),
         }
     }
 }

@@ -5,7 +5,9 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
-use tidegate_domain::limits::{BucketsError, DeniedKey, InForce, KeyStrategy, MissingKey, Take};
+use tidegate_domain::limits::{
+    BucketsError, DeniedKey, FailStrategy, InForce, KeyStrategy, MissingKey, Take,
+};
 use tidegate_edge::{ApiError, Principal, Role};
 
 use super::Gateway;
@@ -30,6 +32,9 @@ struct PolicyAnswer<'a> {
     refill_tokens_per_second: f64,
     cost: u32,
     fail_strategy: &'static str,
+    /// What a bucket holds here while the store is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fall_back_capacity: Option<u32>,
     shadow: bool,
     counts: CountsAnswer,
     most_denied: Vec<DeniedAnswer>,
@@ -176,6 +181,10 @@ fn policy_answer(known: &InForce) -> PolicyAnswer<'_> {
         refill_tokens_per_second: policy.refill_per_second,
         cost: policy.rule.cost(),
         fail_strategy: policy.fail.as_str(),
+        fall_back_capacity: match policy.fail {
+            FailStrategy::FallBack(share) => Some(share.capacity()),
+            FailStrategy::Open | FailStrategy::Closed => None,
+        },
         shadow: policy.rule.shadow(),
         counts: CountsAnswer {
             allowed: outcomes.allowed,

@@ -7,9 +7,10 @@ use tidegate_domain::{QueueCounts, QueueName, Queues};
 use tokio::time::Instant;
 
 use super::Stats;
+use super::alarm::{Bell, Event, Notice};
 use crate::config::StatsSettings;
 
-const PERIOD: Duration = Duration::from_secs(5);
+const PERIOD: Duration = Duration::from_secs(1);
 /// A queue is well again at four fifths of the depth that made it a warning: around the threshold itself, it would
 /// be one all the time.
 const WELL_TENTHS: u64 = 8;
@@ -20,6 +21,8 @@ pub struct Reporter {
     pub stats: Arc<Stats>,
     pub queues: Arc<dyn Queues>,
     pub settings: StatsSettings,
+    /// Takes what is worth a warning, or drops it: this never waits.
+    pub alarm: Option<Bell>,
 }
 
 /// The queues that were last found too deep.
@@ -35,7 +38,11 @@ impl Reporter {
             self.stats.sample();
             // A ledger that does not answer is somebody else's news.
             let counts = self.queues.queue_counts().await.unwrap_or_default();
-            watch.look(&counts, self.settings.depth_warning);
+            for notice in watch.look(&counts, self.settings.depth_warning) {
+                if let Some(alarm) = &self.alarm {
+                    alarm.ring(notice);
+                }
+            }
             if let Some(period) = self.settings.log_period.filter(|period| logged.elapsed() >= *period) {
                 logged += period;
                 self.log(&counts);
@@ -63,16 +70,23 @@ impl Reporter {
 
 impl Watch {
     /// Warns once when a queue passes the threshold, and tells once when it is well again. 0: never.
-    pub fn look(&mut self, counts: &[QueueCounts], threshold: u64) {
+    pub fn look(&mut self, counts: &[QueueCounts], threshold: u64) -> Vec<Notice> {
+        let mut notices = Vec::new();
         for queue in counts {
             let depth: u64 = queue.depth.iter().sum();
-            if threshold > 0 && depth > threshold && self.0.insert(queue.queue.clone()) {
+            let event = if threshold > 0 && depth > threshold && self.0.insert(queue.queue.clone()) {
                 metrics::counter!("tidegate_queue_depth_warnings_total").increment(1);
                 tracing::warn!(queue = %queue.queue, depth, threshold, "the queue is deeper than its threshold");
-            } else if depth <= threshold / 10 * WELL_TENTHS && self.0.remove(&queue.queue) {
+                Event::TooDeep
+            } else if depth <= threshold.saturating_mul(WELL_TENTHS) / 10 && self.0.remove(&queue.queue) {
                 tracing::info!(queue = %queue.queue, depth, threshold, "the queue's depth is well again");
-            }
+                Event::WellAgain
+            } else {
+                continue;
+            };
+            notices.push(Notice { event, queue: queue.queue.clone(), depth, threshold });
         }
+        notices
     }
 
     #[cfg(test)]

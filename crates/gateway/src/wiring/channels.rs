@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tidegate_adapters::channels::inbox::{Inbox, InboxOptions};
 use tidegate_adapters::channels::log::LogChannel;
 use tidegate_adapters::channels::webhook::{WebhookChannel, WebhookOptions};
 use tidegate_domain::{Channel, Clock};
 
-use crate::config::{ChannelKind, Settings, WebhookSettings};
+use crate::config::{ChannelKind, Settings, WarningUrl, WebhookSettings};
 use crate::server::Channels;
+use crate::stats::Alarm;
 
 /// The channels that the settings have queues for. Connects nowhere.
 pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<Channels> {
@@ -34,7 +38,26 @@ pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<C
         };
         channels.insert(kind, channel);
     }
+    channels.alarm = alarm(settings, clock)?;
     Ok(channels)
+}
+
+/// Who is told when a queue gets too deep, if anybody is. What the provider's webhook sends along is not for them.
+fn alarm(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<Option<Arc<dyn Alarm>>> {
+    let Some(WarningUrl(url)) = settings.stats.warning_webhook.clone() else { return Ok(None) };
+    let mut options = webhook(&settings.channels.webhook, settings)?;
+    (options.url, options.headers, options.idle_connections_max) = (url, Vec::new(), 1);
+    let hook = WebhookChannel::new(options, clock.clone()).context("stats.warning_webhook")?;
+    Ok(Some(Arc::new(WebhookAlarm(hook))))
+}
+
+#[derive(Debug)]
+struct WebhookAlarm(WebhookChannel);
+
+impl Alarm for WebhookAlarm {
+    fn raise<'a>(&'a self, id: &'a str, json: &'a Bytes) -> BoxFuture<'a, Result<(), String>> {
+        self.0.notify(id, json).boxed()
+    }
 }
 
 fn webhook(webhook: &WebhookSettings, settings: &Settings) -> anyhow::Result<WebhookOptions> {
@@ -48,7 +71,9 @@ fn webhook(webhook: &WebhookSettings, settings: &Settings) -> anyhow::Result<Web
     options.connect_timeout = webhook.connect_timeout;
     options.total_timeout = settings.sender.attempt_timeout;
     options.permanent_statuses = webhook.permanent_statuses.clone();
-    options.idle_connections_max = settings.sender.concurrency;
+    options.idle_connections_max = webhook.idle_connections_max;
+    options.headers = webhook.headers.clone();
+    options.ports = webhook.ports.clone();
     if let Some(path) = &webhook.ca_file {
         let pem = std::fs::read(path).with_context(|| format!("webhook.ca_file: {}", path.display()))?;
         options.ca_pem = Some(pem);

@@ -24,3 +24,4 @@ mod sink;
 mod slot_config;
 mod slots;
 mod stopping;
+mod warnings;

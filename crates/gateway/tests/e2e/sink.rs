@@ -11,6 +11,7 @@ pub struct Sink {
     status: Arc<AtomicU16>,
     delay_ms: Arc<AtomicU64>,
     seen: Arc<Mutex<Vec<String>>>,
+    heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Sink {
@@ -21,6 +22,7 @@ impl Sink {
             status: Arc::new(AtomicU16::new(status)),
             delay_ms: Arc::default(),
             seen: Arc::default(),
+            heads: Arc::default(),
         };
         let serving = sink.clone();
         std::thread::spawn(move || {
@@ -44,17 +46,23 @@ impl Sink {
         self.seen.lock().unwrap().clone()
     }
 
+    /// The heads of what was seen, in small letters.
+    pub fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+
     fn serve(&self, stream: TcpStream) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut stream = stream;
         loop {
-            let (mut line, mut length) = (String::new(), 0);
+            let (mut line, mut length, mut head) = (String::new(), 0, String::new());
             loop {
                 line.clear();
                 if reader.read_line(&mut line).unwrap_or(0) == 0 {
                     return;
                 }
                 let lower = line.to_ascii_lowercase();
+                head.push_str(&lower);
                 if let Some(value) = lower.strip_prefix("content-length:") {
                     length = value.trim().parse().unwrap();
                 }
@@ -66,6 +74,7 @@ impl Sink {
             if reader.read_exact(&mut body).is_err() {
                 return;
             }
+            self.heads.lock().unwrap().push(head);
             self.seen.lock().unwrap().push(String::from_utf8(body).unwrap());
             std::thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
             let status = self.status.load(Ordering::SeqCst);

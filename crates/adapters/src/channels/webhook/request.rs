@@ -58,21 +58,36 @@ impl Requests {
         body: &Bytes,
         now: Timestamp,
     ) -> Result<Request<Full<Bytes>>, InvalidHeader> {
-        let mut request = Request::new(Full::new(body.clone()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers(claim, body, now)?;
-        Ok(request)
+        let mut headers = self.headers(&claim.headers, "application/octet-stream")?;
+        self.sign(&mut headers, claim.id.to_string(), body, now);
+        headers.insert(TIDEGATE_ATTEMPT, HeaderValue::from(claim.attempt));
+        insert(&mut headers, TIDEGATE_QUEUE, claim.queue.as_str().to_owned());
+        if let Some(recipient) = &claim.recipient {
+            let recipient = utf8_percent_encode(recipient.as_str(), ESCAPED).to_string();
+            insert(&mut headers, TIDEGATE_RECIPIENT, recipient);
+        }
+        Ok(self.post(headers, body))
+    }
+
+    /// What the gateway itself has to say, signed like a message.
+    pub fn notice(
+        &self,
+        id: &str,
+        json: &Bytes,
+        now: Timestamp,
+    ) -> Result<Request<Full<Bytes>>, InvalidHeader> {
+        let mut headers = self.headers(&Headers::default(), "application/json")?;
+        self.sign(&mut headers, id.to_owned(), json, now);
+        Ok(self.post(headers, json))
     }
 
     /// A message's headers first, then ours: later ones win.
-    fn headers(&self, claim: &Claim, body: &Bytes, now: Timestamp) -> Result<HeaderMap, InvalidHeader> {
-        let travelling = &claim.headers;
+    fn headers(&self, travelling: &Headers, kind: &'static str) -> Result<HeaderMap, InvalidHeader> {
         travelling.check()?;
         let mut headers = HeaderMap::with_capacity(travelling.0.len() + self.fixed.len() + OWN_HEADERS);
         headers.insert(HOST, self.host.clone());
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         for (name, value) in &travelling.0 {
             let (name, value) = header(name, value)?;
             headers.insert(name, value);
@@ -80,19 +95,24 @@ impl Requests {
         for (name, value) in &self.fixed {
             headers.insert(name, value.clone());
         }
-        let (id, timestamp) = (claim.id.to_string(), now.millis().div_euclid(1_000).to_string());
+        Ok(headers)
+    }
+
+    fn sign(&self, headers: &mut HeaderMap, id: String, body: &Bytes, now: Timestamp) {
+        let timestamp = now.millis().div_euclid(1_000).to_string();
         if let Some(signature) = self.signer.sign(&id, &timestamp, body) {
             headers.insert(WEBHOOK_SIGNATURE, signature);
         }
-        insert(&mut headers, WEBHOOK_ID, id);
-        insert(&mut headers, WEBHOOK_TIMESTAMP, timestamp);
-        headers.insert(TIDEGATE_ATTEMPT, HeaderValue::from(claim.attempt));
-        insert(&mut headers, TIDEGATE_QUEUE, claim.queue.as_str().to_owned());
-        if let Some(recipient) = &claim.recipient {
-            let recipient = utf8_percent_encode(recipient.as_str(), ESCAPED).to_string();
-            insert(&mut headers, TIDEGATE_RECIPIENT, recipient);
-        }
-        Ok(headers)
+        insert(headers, WEBHOOK_ID, id);
+        insert(headers, WEBHOOK_TIMESTAMP, timestamp);
+    }
+
+    fn post(&self, headers: HeaderMap, body: &Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = headers;
+        request
     }
 }
 

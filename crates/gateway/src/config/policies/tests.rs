@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use tidegate_domain::limits::FailStrategy;
+
 use super::*;
 use crate::config::{Loaded, Sources};
 
@@ -119,4 +121,30 @@ fn names_are_unique_and_the_environment_can_not_hold_policies() {
     assert!(refused.to_string().contains("policies can only be set in a file"));
     let listed = variables("TIDEGATE_SERVER__TRUSTED_PROXIES", "10.0.0.0/8, ::1");
     assert_eq!(Loaded::from_sources(&listed).unwrap().settings.gate.trusted_proxies.len(), 2);
+}
+
+#[test]
+fn a_policy_may_fall_back_to_a_share() {
+    let with = |more: &str| {
+        let base = "[[policies]]\nname = \"a\"\npathPattern = \"/**\"\nkeyStrategy = \"IP\"\ncapacity = 10\n\
+            refillTokensPerSecond = 4\n";
+        load(&format!("{base}{more}"))
+    };
+    let share = |more: &str| match with(&format!("failStrategy = \"FALL_BACK\"\n{more}")).unwrap()[0].fail {
+        FailStrategy::FallBack(share) => (share.capacity(), share.full_after_ns()),
+        other => panic!("{other:?}"),
+    };
+    let full_in = 2_500_000_000;
+    assert_eq!(share(""), (5, full_in));
+    assert_eq!(share("fallBackShare = 0.2\n"), (2, full_in));
+    assert_eq!(share("fall_back_share = 1\n"), (10, full_in));
+    assert_eq!(share("fallBackShare = 0.01\ncost = 3\n").0, 3, "one request at least");
+    for (more, part) in [
+        ("failStrategy = \"FALL_BACK\"\nfallBackShare = 0\n", "tidegate.toml:8: policies.fallBackShare: must be"),
+        ("failStrategy = \"FALL_BACK\"\nfallBackShare = 1.5\n", "above 0 and up to 1"),
+        ("fallBackShare = 0.5\n", "goes with failStrategy = \"FALL_BACK\""),
+        ("failStrategy = \"FALLBACK\"\n", "choose \"FAIL_OPEN\" or \"FAIL_CLOSED\" or \"FALL_BACK\""),
+    ] {
+        assert!(with(more).unwrap_err()[0].contains(part), "{more}: {:?}", with(more));
+    }
 }
