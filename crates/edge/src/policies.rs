@@ -4,7 +4,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName};
-use tidegate_domain::limits::{Asked, Policies, Policy, Snapshot, Verdict};
+use tidegate_domain::limits::{Asked, Policies, Policy, Snapshot, Tightest, Verdict};
 
 use crate::{ApiError, Principal};
 
@@ -92,13 +92,15 @@ impl PolicyGate {
         let tightest = verdict.tightest.map(|tightest| (&asked[tightest.place].policy.policy, tightest));
         let style = self.options.headers;
         let signature = Signature {
-            told: tightest.and_then(|(policy, tightest)| Told::new(style, policy, tightest.standing?)),
+            told: tightest.and_then(|(policy, tightest)| {
+                Told::new(style, &policy.name, &tightest.rule, tightest.standing?)
+            }),
             degraded: verdict.degraded,
             debug: if question.debug { headers::debug(verdict.degraded, tightest) } else { HeaderMap::new() },
         };
         match tightest {
             Some((policy, tightest)) if !verdict.passed => {
-                let mut response = refusal(policy, &verdict, tightest.retry_after_ns);
+                let mut response = refusal(policy, &verdict, &tightest);
                 self.sign(Some(signature), &mut response);
                 Err(response)
             }
@@ -120,18 +122,25 @@ impl PolicyGate {
     }
 }
 
-fn refusal(policy: &Policy, verdict: &Verdict, retry_after_ns: u64) -> Response {
-    let message = if verdict.degraded {
-        format!("the policy {} could not be checked, and closes when it can't", policy.name)
-    } else {
-        let (capacity, refill) = (policy.rule.capacity(), policy.refill_per_second);
-        format!(
-            "too many requests: the policy {} holds {capacity} tokens and refills {refill} per second",
-            policy.name
-        )
+fn refusal(policy: &Policy, verdict: &Verdict, tightest: &Tightest) -> Response {
+    let name = &policy.name;
+    let message = match (verdict.degraded, tightest.standing) {
+        (true, None) => format!("the policy {name} could not be checked, and closes when it can't"),
+        (true, Some(_)) => {
+            let capacity = tightest.rule.capacity();
+            format!(
+                "too many requests: while its store is away, the policy {name} holds {capacity} tokens here"
+            )
+        }
+        (false, _) => {
+            let (capacity, refill) = (policy.rule.capacity(), policy.refill_per_second);
+            format!(
+                "too many requests: the policy {name} holds {capacity} tokens and refills {refill} per second"
+            )
+        }
     };
     let mut error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
-        .retry_after_ms(retry_after_ns.div_ceil(MS_NS))
+        .retry_after_ms(tightest.retry_after_ns.div_ceil(MS_NS))
         .with("policy", policy.name.as_str().into());
     if verdict.degraded {
         error = error.with("degraded", true.into());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::bucket::Standing;
+use super::bucket::{BucketRule, Standing};
 use super::buckets::{Buckets, BucketsError, PolicyId, PolicyRule, Take, Taken};
 use super::policy::{FailStrategy, Policy, PolicyName};
 use super::tally::Tally;
@@ -18,6 +18,8 @@ const STORE_RETRY_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Policies {
     buckets: Arc<dyn Buckets>,
+    /// For policies that fall back.
+    local: Option<Arc<dyn Buckets>>,
     in_force: ArcSwap<Vec<Arc<InForce>>>,
     /// What outlives a reload, by name: names are few, and an id must never change its meaning.
     known: Mutex<HashMap<PolicyName, (PolicyId, Arc<Tally>)>>,
@@ -57,6 +59,8 @@ pub struct Verdict {
 #[derive(Debug, Clone, Copy)]
 pub struct Tightest {
     pub place: usize,
+    /// What decided: the policy's rule, or its share while the store is away.
+    pub rule: BucketRule,
     /// None when the store could not be asked.
     pub standing: Option<Standing>,
     /// Zero when the request passed.
@@ -66,7 +70,13 @@ pub struct Tightest {
 impl Policies {
     /// None in force yet.
     pub fn new(buckets: Arc<dyn Buckets>) -> Self {
-        Self { buckets, in_force: ArcSwap::default(), known: Mutex::default() }
+        Self { buckets, local: None, in_force: ArcSwap::default(), known: Mutex::default() }
+    }
+
+    /// The store of this process that decides for policies that fall back. Without one, they close.
+    #[must_use]
+    pub fn falling_back_on(self, local: Arc<dyn Buckets>) -> Self {
+        Self { local: Some(local), ..self }
     }
 
     pub fn buckets(&self) -> &Arc<dyn Buckets> {
@@ -85,12 +95,13 @@ impl Policies {
     /// matched before draws from the store as it is by then. One call at a time.
     pub async fn replace(&self, policies: Vec<Policy>) -> Result<(), BucketsError> {
         let new: Vec<_> = policies.into_iter().map(|policy| Arc::new(self.identify(policy))).collect();
-        let rule = |known: &Arc<InForce>| {
-            let (id, name) = (known.id, known.policy.name.clone());
-            PolicyRule { id, name, rule: known.policy.rule }
-        };
-        let rules: Vec<_> = new.iter().map(rule).collect();
+        let rule = |known: &InForce, rule| PolicyRule { id: known.id, name: known.policy.name.clone(), rule };
+        let rules: Vec<_> = new.iter().map(|known| rule(known, known.policy.rule)).collect();
         self.buckets.reconfigure(&rules).await?;
+        if let Some(local) = &self.local {
+            let shares = new.iter().filter_map(|known| Some(rule(known, share(&known.policy)?)));
+            local.reconfigure(&shares.collect::<Vec<_>>()).await?;
+        }
         self.in_force.store(Arc::new(new));
         Ok(())
     }
@@ -100,8 +111,46 @@ impl Policies {
         let takes: Vec<_> =
             asked.iter().map(|asked| Take { policy: asked.policy.id, key: asked.key }).collect();
         match self.buckets.take(&takes).await {
-            Ok(taken) => verdict(asked, &taken),
-            Err(BucketsError::Unavailable(_)) => without_store(asked),
+            Ok(taken) => verdict(asked.iter().map(|asked| (asked, &asked.policy.policy.rule)), &taken),
+            Err(BucketsError::Unavailable(_)) => self.decide_without_store(asked).await,
+        }
+    }
+
+    /// Each policy's strategy; of those that fall back, all are taken from or none is.
+    async fn decide_without_store(&self, asked: &[Asked<'_>]) -> Verdict {
+        for asked in asked {
+            asked.policy.tally.degraded();
+        }
+        let denies = |asked: &Asked<'_>| !asked.policy.policy.rule.shadow();
+        let closes = |asked: &Asked<'_>| denies(asked) && asked.policy.policy.fail == FailStrategy::Closed;
+        if let Some(place) = asked.iter().position(closes) {
+            return closed(asked, place);
+        }
+        let (places, falling): (Vec<_>, Vec<_>) = asked
+            .iter()
+            .enumerate()
+            .filter_map(|(place, asked)| Some((place, (asked, share(&asked.policy.policy)?))))
+            .unzip();
+        let takes: Vec<_> =
+            falling.iter().map(|(asked, _)| Take { policy: asked.policy.id, key: asked.key }).collect();
+        let taken = match &self.local {
+            _ if takes.is_empty() => return Verdict { passed: true, degraded: true, tightest: None },
+            Some(local) => local.take(&takes).await.ok(),
+            None => None,
+        };
+        match taken {
+            Some(taken) => {
+                let mut verdict = verdict(falling.iter().map(|(asked, rule)| (*asked, rule)), &taken);
+                verdict.degraded = true;
+                if let Some(tightest) = &mut verdict.tightest {
+                    tightest.place = places[tightest.place];
+                }
+                verdict
+            }
+            None => match places.into_iter().find(|place| denies(&asked[*place])) {
+                Some(place) => closed(asked, place),
+                None => Verdict { passed: true, degraded: true, tightest: None },
+            },
         }
     }
 
@@ -121,10 +170,11 @@ impl Deref for Snapshot {
     }
 }
 
-fn verdict(asked: &[Asked<'_>], taken: &Taken) -> Verdict {
-    let mut tightest: Option<(usize, &Asked<'_>, &Standing)> = None;
-    for (place, (asked, standing)) in asked.iter().zip(&taken.standings).enumerate() {
-        let (rule, tally) = (&asked.policy.policy.rule, &asked.policy.tally);
+/// Each with the rule that it was asked by.
+fn verdict<'a>(asked: impl Iterator<Item = (&'a Asked<'a>, &'a BucketRule)>, taken: &Taken) -> Verdict {
+    let mut tightest: Option<(usize, &BucketRule, &Standing)> = None;
+    for (place, ((asked, rule), standing)) in asked.zip(&taken.standings).enumerate() {
+        let tally = &asked.policy.tally;
         if standing.lacked {
             tally.denied(asked.key, rule.shadow());
         } else if taken.passed {
@@ -132,12 +182,13 @@ fn verdict(asked: &[Asked<'_>], taken: &Taken) -> Verdict {
         }
         // A shadow is not to be seen from outside; and only who lacked tokens said no.
         let speaks = !rule.shadow() && standing.lacked != taken.passed;
-        if speaks && tightest.is_none_or(|(_, policy, other)| rank(asked, standing) > rank(policy, other)) {
-            tightest = Some((place, asked, standing));
+        if speaks && tightest.is_none_or(|(_, other, known)| rank(rule, standing) > rank(other, known)) {
+            tightest = Some((place, rule, standing));
         }
     }
-    let tightest = tightest.map(|(place, _, standing)| Tightest {
+    let tightest = tightest.map(|(place, rule, standing)| Tightest {
         place,
+        rule: *rule,
         standing: Some(*standing),
         retry_after_ns: if taken.passed { 0 } else { standing.retry_after_ns },
     });
@@ -145,21 +196,24 @@ fn verdict(asked: &[Asked<'_>], taken: &Taken) -> Verdict {
 }
 
 /// Higher for who makes the caller wait longer, or leaves fewer requests.
-fn rank(asked: &Asked<'_>, standing: &Standing) -> (u64, Reverse<u32>, u64) {
-    let requests_left = standing.remaining / asked.policy.policy.rule.cost();
+fn rank(rule: &BucketRule, standing: &Standing) -> (u64, Reverse<u32>, u64) {
+    let requests_left = standing.remaining / rule.cost();
     (standing.retry_after_ns, Reverse(requests_left), standing.full_in_ns)
 }
 
-fn without_store(asked: &[Asked<'_>]) -> Verdict {
-    for asked in asked {
-        asked.policy.tally.degraded();
+/// The local rule of a policy that falls back.
+fn share(policy: &Policy) -> Option<BucketRule> {
+    match policy.fail {
+        FailStrategy::FallBack(share) => Some(share),
+        FailStrategy::Open | FailStrategy::Closed => None,
     }
-    let closes = |asked: &Asked<'_>| {
-        asked.policy.policy.fail == FailStrategy::Closed && !asked.policy.policy.rule.shadow()
-    };
-    let closed = asked.iter().position(closes);
-    let tightest = closed.map(|place| Tightest { place, standing: None, retry_after_ns: STORE_RETRY_NS });
-    Verdict { passed: closed.is_none(), degraded: true, tightest }
+}
+
+/// The policy at `place` says no, for want of anything to ask.
+fn closed(asked: &[Asked<'_>], place: usize) -> Verdict {
+    let rule = asked[place].policy.policy.rule;
+    let tightest = Tightest { place, rule, standing: None, retry_after_ns: STORE_RETRY_NS };
+    Verdict { passed: false, degraded: true, tightest: Some(tightest) }
 }
 
 #[cfg(test)]

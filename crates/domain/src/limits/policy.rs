@@ -53,6 +53,8 @@ pub enum FailStrategy {
     #[default]
     Open,
     Closed,
+    /// A bucket of this process alone decides, by this rule: a share of the policy's own.
+    FallBack(BucketRule),
 }
 
 impl Policy {
@@ -95,6 +97,7 @@ impl FailStrategy {
         match self {
             Self::Open => "FAIL_OPEN",
             Self::Closed => "FAIL_CLOSED",
+            Self::FallBack(_) => "FALL_BACK",
         }
     }
 }

@@ -1,5 +1,5 @@
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use tidegate_domain::limits::{Policy, PolicyName, Standing, Tightest};
+use tidegate_domain::limits::{BucketRule, Policy, PolicyName, Standing, Tightest};
 
 use super::draft11;
 
@@ -47,12 +47,11 @@ pub(super) fn restyle(headers: &mut HeaderMap, style: HeaderStyle) -> bool {
 
 impl Told {
     /// None when nothing is to be told.
-    pub fn new(style: HeaderStyle, policy: &Policy, standing: Standing) -> Option<Self> {
-        let rule = &policy.rule;
+    pub fn new(style: HeaderStyle, name: &PolicyName, rule: &BucketRule, standing: Standing) -> Option<Self> {
         let draft = match style {
             HeaderStyle::Legacy => None,
             HeaderStyle::Draft11 => {
-                Some((policy.name.clone(), rule.refills().then(|| seconds(rule.full_after_ns()))))
+                Some((name.clone(), rule.refills().then(|| seconds(rule.full_after_ns()))))
             }
             HeaderStyle::Off => return None,
         };

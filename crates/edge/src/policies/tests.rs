@@ -29,6 +29,31 @@ impl Clock for Still {
     }
 }
 
+/// A local store whose buckets are drained.
+#[derive(Debug)]
+struct Drained;
+
+#[async_trait]
+impl Buckets for Drained {
+    async fn take(&self, _: &[Take<'_>]) -> Result<Taken, BucketsError> {
+        let standing =
+            Standing { lacked: true, remaining: 0, full_in_ns: 9_000_000_000, retry_after_ns: 3_000_000_000 };
+        Ok(Taken { passed: false, standings: vec![standing] })
+    }
+    async fn peek(&self, _: Take<'_>) -> Result<Option<Standing>, BucketsError> {
+        Ok(None)
+    }
+    async fn reset(&self, _: Take<'_>) -> Result<(), BucketsError> {
+        Ok(())
+    }
+    async fn reconfigure(&self, _: &[PolicyRule]) -> Result<(), BucketsError> {
+        Ok(())
+    }
+    fn counts(&self) -> BucketCounts {
+        BucketCounts::default()
+    }
+}
+
 /// A store that nobody reaches.
 #[derive(Debug)]
 struct Away;
@@ -53,7 +78,7 @@ impl Buckets for Away {
 }
 
 async fn ask(fail: FailStrategy) -> (Response, String) {
-    let policies = Arc::new(Policies::new(Arc::new(Away)));
+    let policies = Arc::new(Policies::new(Arc::new(Away)).falling_back_on(Arc::new(Drained)));
     let policy = Policy {
         name: PolicyName::new("all").unwrap(),
         pattern: PathPattern::new("/**").unwrap(),
@@ -104,4 +129,21 @@ async fn without_the_store_a_closed_policy_refuses_and_says_so() {
     assert_eq!(response.headers()["retry-after"], "1");
     assert!(body.contains("\"policy\":\"all\",\"degraded\":true"), "{body}");
     assert!(!body.contains("connection refused"), "{body}");
+}
+
+#[tokio::test]
+async fn without_the_store_a_policy_that_falls_back_tells_its_share() {
+    let share = BucketRule::new(3, 0.3, 1, false).unwrap();
+    let (response, body) = ask(FailStrategy::FallBack(share)).await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(response.headers()["tidegate-degraded"], "true");
+    for (name, value) in [
+        ("retry-after", "3"),
+        ("ratelimit-limit", "3"),
+        ("ratelimit-remaining", "0"),
+        ("ratelimit-reset", "9"),
+    ] {
+        assert_eq!(response.headers()[name], value, "{name}");
+    }
+    assert!(body.contains("\"degraded\":true") && body.contains("holds 3 tokens here"), "{body}");
 }

@@ -31,6 +31,30 @@ impl Buckets for Scripted {
     }
 }
 
+/// Remembers its rules.
+#[derive(Debug, Default)]
+struct Rules(Mutex<Vec<PolicyRule>>);
+
+#[async_trait]
+impl Buckets for Rules {
+    async fn take(&self, _: &[Take<'_>]) -> Result<Taken, BucketsError> {
+        Err(BucketsError::Unavailable("away".into()))
+    }
+    async fn peek(&self, _: Take<'_>) -> Result<Option<Standing>, BucketsError> {
+        Ok(None)
+    }
+    async fn reset(&self, _: Take<'_>) -> Result<(), BucketsError> {
+        Ok(())
+    }
+    async fn reconfigure(&self, rules: &[PolicyRule]) -> Result<(), BucketsError> {
+        *self.0.lock().unwrap() = rules.to_vec();
+        Ok(())
+    }
+    fn counts(&self) -> BucketCounts {
+        BucketCounts::default()
+    }
+}
+
 fn policy(name: &str, fail: FailStrategy, shadow: bool) -> Policy {
     Policy {
         name: PolicyName::new(name).unwrap(),
@@ -56,7 +80,10 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn decide(policies: Vec<Policy>, answer: Option<Taken>) -> (Verdict, Vec<super::super::Outcomes>) {
-    let engine = Policies::new(Arc::new(Scripted(Mutex::new(answer))));
+    decide_by(Policies::new(Arc::new(Scripted(Mutex::new(answer)))), policies)
+}
+
+fn decide_by(engine: Policies, policies: Vec<Policy>) -> (Verdict, Vec<super::super::Outcomes>) {
     now(engine.replace(policies)).unwrap();
     let in_force = engine.in_force();
     let asked: Vec<_> = in_force.iter().map(|policy| Asked { policy, key: "k" }).collect();
@@ -96,6 +123,50 @@ fn without_the_store_one_closed_policy_closes() {
     assert!(verdict.tightest.unwrap().retry_after_ns > 0);
     let (verdict, _) = decide(vec![open, policy("shadow", FailStrategy::Closed, true)], None);
     assert!(verdict.passed, "a shadow never denies");
+}
+
+#[test]
+fn without_the_store_who_falls_back_asks_the_local_one() {
+    let share = BucketRule::new(4, 0.5, 1, false).unwrap();
+    let falls = policy("falls", FailStrategy::FallBack(share), false);
+    let local = |policies: Vec<Policy>, answer: Option<Taken>| {
+        let local = Arc::new(Scripted(Mutex::new(answer)));
+        decide_by(Policies::new(Arc::<Scripted>::default()).falling_back_on(local), policies)
+    };
+    let open = policy("open", FailStrategy::Open, false);
+    let taken = |passed, standing| Some(Taken { passed, standings: vec![standing] });
+
+    let (verdict, counts) = local(vec![open.clone(), falls.clone()], taken(true, standing(3, 0)));
+    assert!(verdict.passed && verdict.degraded && place(&verdict) == Some(1));
+    assert_eq!(verdict.tightest.unwrap().rule, share, "its share is what it tells");
+    assert_eq!((counts[0].degraded, counts[0].allowed), (1, 0));
+    assert_eq!((counts[1].degraded, counts[1].allowed), (1, 1));
+
+    let (verdict, counts) = local(vec![open.clone(), falls.clone()], taken(false, standing(0, 7)));
+    assert!(!verdict.passed && verdict.degraded && place(&verdict) == Some(1));
+    assert_eq!((verdict.tightest.unwrap().retry_after_ns, counts[1].denied), (7, 1));
+
+    // One that closes is asked first: nothing is taken for a request that it denies.
+    let closed = policy("closed", FailStrategy::Closed, false);
+    let (verdict, counts) = local(vec![falls.clone(), closed], taken(true, standing(3, 0)));
+    assert!(!verdict.passed && place(&verdict) == Some(1) && counts[0].allowed == 0);
+
+    let (verdict, _) = decide(vec![open, falls.clone()], None);
+    assert!(!verdict.passed && place(&verdict) == Some(1), "without a local store it closes");
+    let (verdict, _) = decide(vec![policy("shadow", falls.fail, true)], None);
+    assert!(verdict.passed, "a shadow never denies");
+}
+
+#[test]
+fn only_who_falls_back_has_a_local_rule() {
+    let share = BucketRule::new(4, 0.5, 1, false).unwrap();
+    let local = Arc::new(Rules::default());
+    let engine = Policies::new(Arc::<Scripted>::default()).falling_back_on(local.clone());
+    let policies = [FailStrategy::Open, FailStrategy::FallBack(share), FailStrategy::Closed];
+    let named = ["a", "b", "c"].into_iter().zip(policies).map(|(name, fail)| policy(name, fail, false));
+    now(engine.replace(named.collect())).unwrap();
+    let rules = local.0.lock().unwrap();
+    assert_eq!(rules.iter().map(|rule| (rule.id.0, rule.rule)).collect::<Vec<_>>(), [(1, share)]);
 }
 
 #[test]

@@ -140,7 +140,10 @@ fn a_policy_may_fall_back_to_a_share() {
     assert_eq!(share("fall_back_share = 1\n"), (10, full_in));
     assert_eq!(share("fallBackShare = 0.01\ncost = 3\n").0, 3, "one request at least");
     for (more, part) in [
-        ("failStrategy = \"FALL_BACK\"\nfallBackShare = 0\n", "tidegate.toml:8: policies.fallBackShare: must be"),
+        (
+            "failStrategy = \"FALL_BACK\"\nfallBackShare = 0\n",
+            "tidegate.toml:8: policies.fallBackShare: must be",
+        ),
         ("failStrategy = \"FALL_BACK\"\nfallBackShare = 1.5\n", "above 0 and up to 1"),
         ("fallBackShare = 0.5\n", "goes with failStrategy = \"FALL_BACK\""),
         ("failStrategy = \"FALLBACK\"\n", "choose \"FAIL_OPEN\" or \"FAIL_CLOSED\" or \"FALL_BACK\""),
