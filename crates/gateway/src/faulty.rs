@@ -24,6 +24,8 @@ pub struct FaultyLedger {
     pub gate: tokio::sync::Semaphore,
     /// Leases were asked to last longer, so many times.
     pub extensions: AtomicUsize,
+    /// Messages that one look-up examines; 0: all.
+    pub examined_max: AtomicUsize,
 }
 
 impl FaultyLedger {
@@ -37,6 +39,7 @@ impl FaultyLedger {
             durability: Durability::Fsync,
             gate: tokio::sync::Semaphore::new(1_000),
             extensions: AtomicUsize::new(0),
+            examined_max: AtomicUsize::new(0),
         }
     }
 

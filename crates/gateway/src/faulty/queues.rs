@@ -26,7 +26,14 @@ impl Queues for FaultyLedger {
     }
 
     async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
-        self.ledger.list(filter, page).await
+        let examined_max = self.examined_max.load(Ordering::SeqCst);
+        if examined_max == 0 {
+            return self.ledger.list(filter, page).await;
+        }
+        let all = Filter { queue: filter.queue, ..Filter::default() };
+        let mut listing = self.ledger.list(all, Page { max: examined_max.min(page.max), ..page }).await?;
+        listing.messages.retain(|record| filter.status.is_none_or(|status| record.status == status));
+        Ok(listing)
     }
 
     async fn requeue(&self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use tidegate_domain::{Claim, ClaimRequest, LedgerError, Outcome, QueueName, Settlement};
+use tidegate_domain::{Claim, ClaimRequest, LedgerError, Outcome, QueueName, Settled, Settlement};
 use tidegate_edge::{ApiError, Principal};
 use tokio::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ const MAX: Name = Name::new("max", "max");
 
 /// A wait is made of waits this long, so that a stop finds its end.
 const SLICE: Duration = Duration::from_secs(1);
+/// How often one pop looks again behind messages that can't be handed out.
+const HOPELESS_ROUNDS_MAX: usize = 100;
 
 /// `GET /queue/pop`: the oldest message of the group, taken for good or leased, as the group's mode says.
 pub async fn pop(
@@ -63,7 +65,7 @@ pub async fn pop(
     }
 }
 
-/// What may be handed out: damaged and given-up messages are dealt with here, and never seen by a consumer.
+/// What may be handed out. A pop that meets nothing else takes the next: the queue is not empty.
 async fn take(
     gateway: &Gateway,
     queue: &QueueName,
@@ -72,6 +74,24 @@ async fn take(
     max: usize,
     wait_ms: u64,
 ) -> Result<Vec<Claim>, LedgerError> {
+    for _ in 0..HOPELESS_ROUNDS_MAX {
+        let (claims, met_hopeless) = take_once(gateway, queue, kept, mode, max, wait_ms).await?;
+        if !claims.is_empty() || !met_hopeless {
+            return Ok(claims);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Damaged and given-up messages are dealt with here, and never seen by a consumer.
+async fn take_once(
+    gateway: &Gateway,
+    queue: &QueueName,
+    kept: &QueueSettings,
+    mode: PullMode,
+    max: usize,
+    wait_ms: u64,
+) -> Result<(Vec<Claim>, bool), LedgerError> {
     let mut claims = match mode {
         PullMode::Consume => gateway.queues.pop(queue.clone(), max, wait_ms).await?,
         PullMode::Reserve => {
@@ -82,7 +102,7 @@ async fn take(
     let mut hopeless = Vec::new();
     claims.retain(|claim| {
         let reason = if claim.body.is_none() {
-            tracing::error!(message = %claim.id, %queue, "the message is damaged on disk and not handed out");
+            tracing::error!(message_id = %claim.id, %queue, "the message is damaged on disk and not handed out");
             "damaged on disk".to_owned()
         } else if mode == PullMode::Reserve && claim.failures >= kept.attempts_max {
             format!("gave up after {} attempts: the last lease ended unsettled", claim.failures)
@@ -93,11 +113,15 @@ async fn take(
         hopeless.push(Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 });
         false
     });
+    let met_hopeless = !hopeless.is_empty();
     // A popped message has ended already; a leased one ends here.
-    if mode == PullMode::Reserve && !hopeless.is_empty() {
-        gateway.ledger.settle(hopeless).await?;
+    if mode == PullMode::Reserve && met_hopeless {
+        let settled = gateway.ledger.settle(hopeless.clone()).await?;
+        let done = hopeless.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
+        let tally = gateway.stats.of(queue);
+        done.for_each(|(settlement, _)| tally.settled(settlement));
     }
-    Ok(claims)
+    Ok((claims, met_hopeless))
 }
 
 fn answer<'a>(claim: &'a Claim, kept: &QueueSettings, mode: PullMode) -> Option<MessageResponse<'a>> {

@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use axum::body::Body;
 use axum::extract::Request;
 use serde_json::Value;
@@ -7,9 +9,12 @@ use tidegate_testkit::{Setup, TestClock};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::config::{Loaded, Sources};
+use crate::config::{Loaded, Outlet, PullMode, Sources};
 use crate::faulty::FaultyLedger;
 use crate::telemetry;
+
+const LEASE_MS: u64 = 100;
+const ATTEMPTS_MAX: u32 = 2;
 
 /// Queues that keep messages for a minute, and the clock that says when it is over.
 struct Site {
@@ -20,11 +25,17 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
+        Self::with(PullMode::Consume).await
+    }
+
+    async fn with(mode: PullMode) -> Self {
         let setup = Setup::default();
         let test_clock = setup.clock.clone();
         let ledger = Arc::new(FaultyLedger::new(setup));
         let mut settings = Loaded::from_sources(&Sources::default()).unwrap().settings;
-        settings.queues.otherwise.retention_ms = Some(60_000);
+        let kept = &mut settings.queues.otherwise;
+        (kept.outlet, kept.retention_ms) = (Outlet::Pull(mode), Some(60_000));
+        (kept.lease_ms, kept.attempts_max) = (LEASE_MS, ATTEMPTS_MAX);
         let clock: Arc<dyn Clock> = test_clock.clone();
         let nothing = Box::new(|| Ok(Vec::new()));
         let policies = crate::wiring::policies(&settings, clock.clone(), nothing).await.unwrap();
@@ -36,13 +47,27 @@ impl Site {
     }
 
     async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let request = Request::builder().method(method).uri(path).header("host", "localhost");
-        let request = request.header("consumerGroup", "jobs").header("messageCount", "10");
-        let request = request.body(Body::from(body.to_owned())).unwrap();
-        let response = self.app.clone().oneshot(request).await.unwrap();
+        let response = self.respond(method, path, body).await;
         let status = response.status().as_u16();
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    /// What a view holds, and where it says to go on.
+    async fn view(&self, query: &str) -> (Vec<String>, Option<String>) {
+        let response = self.respond("GET", &format!("/queue/view?{query}"), "").await;
+        let next = response.headers().get("tidegate-next").map(|next| next.to_str().unwrap().to_owned());
+        let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        let messages: Vec<Value> = serde_json::from_slice(&bytes).unwrap();
+        let content = |message: &Value| message["content"].as_str().unwrap().to_owned();
+        (messages.iter().map(content).collect(), next)
+    }
+
+    async fn respond(&self, method: &str, path: &str, body: &str) -> axum::response::Response {
+        let request = Request::builder().method(method).uri(path).header("host", "localhost");
+        let request = request.header("consumerGroup", "jobs").header("messageCount", "10");
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        self.app.clone().oneshot(request).await.unwrap()
     }
 }
 
@@ -62,4 +87,50 @@ async fn past_their_retention_messages_can_neither_be_popped_nor_viewed() {
     assert_eq!(viewed().await, 0);
     assert_eq!(site.ask("GET", "/queue/pop", "").await.0, 404);
     assert_eq!(site.ledger.counts().await.unwrap().expired, 1);
+}
+
+/// Forty messages, of which some are popped and most are taken back, seen through look-ups of two messages each.
+#[tokio::test]
+async fn a_view_reads_so_much_and_says_where_to_go_on() {
+    let site = Site::new().await;
+    for n in 0..40 {
+        assert_eq!(site.ask("POST", "/queue/push", &n.to_string()).await.0, 200);
+        if [5, 36].contains(&n) {
+            assert_eq!(site.ask("POST", "/queue/purge", "").await.0, 200);
+        } else if n < 3 || n == 38 {
+            assert_eq!(site.ask("GET", "/queue/pop", "").await.0, 200);
+        }
+    }
+    let all = ["0", "1", "2", "37", "38", "39"];
+    for (query, expected) in [("consumed=yes", &all[..4]), ("consumed=no", &all[4..]), ("", &all)] {
+        site.ledger.examined_max.store(0, Ordering::SeqCst);
+        assert_eq!(site.view(query).await, (expected.iter().map(ToString::to_string).collect(), None));
+        site.ledger.examined_max.store(2, Ordering::SeqCst);
+        let (mut found, mut next) = site.view(query).await;
+        assert!(next.is_some(), "{query}: twenty look-ups are more than one request may make");
+        let mut requests = 1;
+        while let Some(after) = next {
+            let (more, further) = site.view(&format!("{query}&after={after}")).await;
+            found.extend(more);
+            next = further;
+            requests += 1;
+        }
+        assert_eq!((found, requests), (expected.iter().map(ToString::to_string).collect(), 2), "{query}");
+    }
+    assert_eq!(site.ask("GET", "/queue/view?after=x", "").await.0, 400);
+}
+
+#[tokio::test]
+async fn a_pop_looks_behind_what_it_has_to_give_up() {
+    let site = Site::with(PullMode::Reserve).await;
+    for text in ["given up", "next"] {
+        assert_eq!(site.ask("POST", "/queue/push", text).await.0, 200);
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        assert_eq!(site.ask("GET", "/queue/pop", "").await.1["content"], "given up");
+        site.clock.advance_ms(LEASE_MS);
+    }
+    let (status, popped) = site.ask("GET", "/queue/pop", "").await;
+    assert_eq!((status, &popped["content"]), (200, &Value::from("next")));
+    assert_eq!(site.ledger.counts().await.unwrap().dead, 1);
 }

@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
-use tidegate_domain::{Filter, MessageRecord, Page, QueueName, Status, Timestamp};
+use tidegate_domain::{Filter, MessageId, MessageRecord, Page, QueueName, Status, Timestamp};
 use tidegate_edge::{ApiError, Principal};
 
 use super::{CONSUMER_GROUP, group, no_value};
@@ -15,6 +16,11 @@ use crate::http::{Gateway, options};
 
 const MESSAGE_COUNT: Name = Name::new("messageCount", "message_count");
 const CONSUMED: Name = Name::new("consumed", "consumed");
+const AFTER: Name = Name::new("after", "after");
+const NEXT: HeaderName = HeaderName::from_static("tidegate-next");
+
+/// Lists that one request may ask the ledger for, per kind of message. Each is bounded in what it reads.
+const PAGES_MAX: usize = 10;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -27,6 +33,9 @@ struct ViewedMessage {
 }
 
 /// `GET /queue/view`: messages of the group, oldest first, as they are. Looking changes nothing.
+///
+/// One request reads so much and no more. When there may be further messages, the header `Tidegate-Next` says after
+/// which one to go on, even if this answer holds fewer than were asked for.
 pub async fn view(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
@@ -34,51 +43,93 @@ pub async fn view(
 ) -> Result<Response, ApiError> {
     check_admin(&principal, "queues are viewed by")?;
     let max = gateway.queue_settings.view_max;
-    let mut fields = options::fields(&request, &[CONSUMER_GROUP, MESSAGE_COUNT, CONSUMED])?;
+    let mut fields = options::fields(&request, &[CONSUMER_GROUP, MESSAGE_COUNT, CONSUMED, AFTER])?;
     let queue = group(&mut fields);
     let count = fields.count(MESSAGE_COUNT, 1..=max as u64);
     if let Some(None) = count {
         fields.fault::<()>(MESSAGE_COUNT, "is missing");
     }
     let consumed = fields.optional(CONSUMED, yes_or_no);
+    let after = fields.optional(AFTER, |text| text.parse().map_err(|_| "must be a Tidegate-Next"));
     fields.finish()?;
-    let (Some(queue), Some(Some(count)), Some(consumed)) = (queue, count, consumed) else {
+    let (Some(queue), Some(Some(count)), Some(consumed), Some(after)) = (queue, count, consumed, after)
+    else {
         return Err(no_value());
     };
     let count = usize::try_from(count).unwrap_or(max);
-    let found = find(&gateway, &queue, count, consumed).await?;
-    let viewed: Vec<_> = found.iter().map(viewed).collect();
-    json(StatusCode::OK, &viewed)
-}
-
-async fn find(
-    gateway: &Gateway,
-    queue: &QueueName,
-    count: usize,
-    consumed: Option<bool>,
-) -> Result<Vec<MessageRecord>, ApiError> {
-    let retention_ms = gateway.queue_settings.of(queue).retention_ms;
-    let filter = Filter {
-        queue: Some(queue.clone()),
-        status: consumed.map(|consumed| if consumed { Status::Delivered } else { Status::Pending }),
-        from: retention_ms.map(|ms| gateway.clock.now().minus_ms(ms)).map(after),
-        ..Filter::default()
-    };
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let page = Page { max: count - found.len(), after };
-        let listing = gateway.queues.list(filter.clone(), page).await.map_err(from_ledger)?;
-        let seen = |record: &MessageRecord| matches!(record.status, Status::Pending | Status::Delivered);
-        found.extend(listing.messages.into_iter().filter(seen));
-        after = listing.next;
-        if found.len() >= count || after.is_none() {
-            break;
-        }
-    }
+    let view = View { gateway: &gateway, queue, count, after };
+    let (mut found, next) = view.find(consumed).await?;
     // A list is in the order of ids, which carry the time; a clock set back between two starts is all that could
     // make a difference.
     found.sort_by_key(|record| record.admitted_at);
-    Ok(found)
+    let viewed: Vec<_> = found.iter().map(viewed).collect();
+    let mut response = json(StatusCode::OK, &viewed)?;
+    if let Some(next) = next.and_then(|id| HeaderValue::try_from(id.to_string()).ok()) {
+        response.headers_mut().insert(NEXT, next);
+    }
+    Ok(response)
+}
+
+struct View<'a> {
+    gateway: &'a Gateway,
+    queue: QueueName,
+    count: usize,
+    after: Option<MessageId>,
+}
+
+type Found = (Vec<MessageRecord>, Option<MessageId>);
+
+impl View<'_> {
+    /// Consumed and waiting messages are looked for apart: what ended otherwise is then not even read. Waiting ones
+    /// first, because a message that is popped in between is then met twice, and not missed.
+    async fn find(&self, consumed: Option<bool>) -> Result<Found, ApiError> {
+        match consumed {
+            Some(true) => self.some(Status::Delivered).await,
+            Some(false) => self.some(Status::Pending).await,
+            None => {
+                let (waiting, delivered) =
+                    (self.some(Status::Pending).await?, self.some(Status::Delivered).await?);
+                Ok(merge(waiting, delivered, self.count))
+            }
+        }
+    }
+
+    async fn some(&self, status: Status) -> Result<Found, ApiError> {
+        let retention_ms = self.gateway.queue_settings.of(&self.queue).retention_ms;
+        let filter = Filter {
+            queue: Some(self.queue.clone()),
+            status: Some(status),
+            from: retention_ms.map(|ms| self.gateway.clock.now().minus_ms(ms)).map(after),
+            ..Filter::default()
+        };
+        let (mut found, mut next) = (Vec::new(), self.after);
+        for _ in 0..PAGES_MAX {
+            let page = Page { max: self.count - found.len(), after: next };
+            let listing = self.gateway.queues.list(filter.clone(), page).await.map_err(from_ledger)?;
+            found.extend(listing.messages);
+            next = listing.next;
+            if found.len() >= self.count || next.is_none() {
+                break;
+            }
+        }
+        Ok((found, next))
+    }
+}
+
+/// Two lists as one. Where one of them was not read to its end, the other can't be told beyond that.
+fn merge(waiting: Found, delivered: Found, count: usize) -> Found {
+    let mut next = [waiting.1, delivered.1].into_iter().flatten().min_by_key(|id| id.seq());
+    let both = waiting.0.into_iter().chain(delivered.0);
+    let mut found: BTreeMap<u64, _> = both.map(|record| (record.id.seq(), record)).collect();
+    if let Some(beyond) = next {
+        found.split_off(&(beyond.seq() + 1));
+    }
+    let mut found: Vec<MessageRecord> = found.into_values().collect();
+    if found.len() > count {
+        found.truncate(count);
+        next = found.last().map(|record| record.id);
+    }
+    (found, next)
 }
 
 /// What is exactly as old as the retention is gone.
