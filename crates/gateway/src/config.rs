@@ -8,6 +8,7 @@ mod principals;
 mod problem;
 mod queues;
 mod reader;
+mod redis;
 mod sender;
 mod slots;
 
@@ -26,6 +27,7 @@ pub use self::channels::{ChannelsSettings, InboxSettings, WebhookSettings};
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
 pub use self::problem::{Origin, Problem, Problems};
 pub use self::queues::{ChannelKind, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
+pub use self::redis::{BucketsSettings, RedisSettings};
 pub use self::sender::{SenderSettings, StatsSettings, WarningUrl};
 pub use self::slots::SlotSettings;
 
@@ -52,6 +54,7 @@ pub struct Settings {
     pub principals: Vec<PrincipalSpec>,
     pub policies: Vec<Policy>,
     pub gate: GateOptions,
+    pub buckets: BucketsSettings,
     /// Buckets of policies kept in memory at the same time.
     pub buckets_max: usize,
     pub log: LogSettings,
@@ -136,6 +139,7 @@ impl Settings {
         let principals = principals::read(&layers.principals, &mut reader.problems);
         let policies = policies::read(&layers.policies, &mut reader.problems);
         let (gate, buckets_max) = limits::read(reader);
+        let buckets = BucketsSettings::read(reader);
         let listen = read_listen(reader, layers.principals.is_empty());
         Some(Self {
             listen: listen?,
@@ -151,6 +155,7 @@ impl Settings {
             principals,
             policies,
             gate,
+            buckets: buckets?,
             buckets_max,
             log: log?,
         })
@@ -248,7 +253,8 @@ impl LogSettings {
 fn changed(layers: &Layers) -> Vec<Changed> {
     let values =
         layers.entries.iter().filter(|(_, entry)| entry.origin != Origin::Default).map(|(key, entry)| {
-            let hidden = channels::SECRET_KEYS.contains(&key.as_str());
+            let secret = channels::SECRET_KEYS.iter().chain(&redis::SECRET_KEYS);
+            let hidden = secret.into_iter().any(|known| known == key);
             let value = if hidden { "(hidden)".to_owned() } else { entry.value.to_string() };
             Changed { key: key.clone(), value, origin: entry.origin.clone() }
         });

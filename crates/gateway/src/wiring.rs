@@ -2,6 +2,7 @@
 
 mod channels;
 mod devices;
+mod policies;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,26 +10,23 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tidegate_adapters::SystemClock;
-use tidegate_adapters::buckets::memory::{self, MemoryBuckets};
 use tidegate_adapters::embedded::{Embedded, Options};
-use tidegate_domain::limits::Policies;
 use tidegate_domain::{Clock, Ledger};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::announcement::Announcement;
 use crate::config::{EmbeddedSettings, LedgerSettings, QueuesSettings, Settings};
-use crate::live_policies::{LivePolicies, ReadPolicies};
+use crate::live_policies::ReadPolicies;
 use crate::server::{LedgerFailed, run};
 use crate::signals;
 
 use self::channels::channels;
+pub use self::policies::policies;
 
 /// sysexits' EX_IOERR: the disk failed under the ledger.
 const IO_ERROR: i32 = 74;
 
 const BACKLOG: u32 = 4_096;
-/// Well below the shortest life of an idle bucket, a minute.
-const SWEEP_PERIOD: Duration = Duration::from_secs(15);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Binds, opens the ledger, announces itself and serves until a signal. The settings have been checked;
@@ -71,30 +69,11 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// The policies of the settings in force, with their buckets in memory.
-pub async fn policies(
-    settings: &Settings,
-    clock: Arc<dyn Clock>,
-    read: ReadPolicies,
-) -> anyhow::Result<Arc<LivePolicies>> {
-    let buckets = Arc::new(MemoryBuckets::new(memory::Options::new(settings.buckets_max), clock));
-    let kept = Arc::downgrade(&buckets);
-    tokio::spawn(async move {
-        let mut ticks = tokio::time::interval(SWEEP_PERIOD);
-        loop {
-            ticks.tick().await;
-            let Some(buckets) = kept.upgrade() else { break };
-            buckets.sweep();
-        }
-    });
-    let engine = Arc::new(Policies::new(buckets));
-    Ok(Arc::new(LivePolicies::start(engine, settings.policies.clone(), read).await?))
-}
-
 /// What only the adapters can tell about settings, without connecting to anything.
 pub fn check(settings: &Settings) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    channels(settings, &clock).map(drop)
+    channels(settings, &clock)?;
+    policies::check(settings)
 }
 
 fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {

@@ -30,12 +30,15 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
     let reports = gateway.channels.iter().map(|channel| channel.report());
     let breakers: Map<String, Value> =
         reports.map(|report| (report.channel.to_owned(), report.state.as_str().into())).collect();
+    // Neither does a store of buckets that is away: the policies' strategies decide.
+    let away = gateway.policies.engine.buckets().counts().away;
     let body = json!({
         "status": if ready { "ready" } else { "not_ready" },
         "ledger": ledger,
         "sender": if sender { "running" } else { "not_running" },
         "draining": draining,
         "breakers": breakers,
+        "policies": if away { "degraded" } else { "ready" },
     });
     answer::json(status, &body)
 }

@@ -72,8 +72,14 @@ fn write_policies(text: &mut String, policies: &Policies) {
         family(text, "tidegate_policy_buckets", "gauge");
         let _ = writeln!(text, "tidegate_policy_buckets {buckets}");
     }
-    family(text, "tidegate_policy_forced_evictions_total", "counter");
-    let _ = writeln!(text, "tidegate_policy_forced_evictions_total {}", counts.forced_evictions);
+    for (name, kind, value) in [
+        ("tidegate_policy_forced_evictions_total", "counter", counts.forced_evictions),
+        ("tidegate_policy_store_failures_total", "counter", counts.failures),
+        ("tidegate_policy_store_up", "gauge", u64::from(!counts.away)),
+    ] {
+        family(text, name, kind);
+        let _ = writeln!(text, "{name} {value}");
+    }
 }
 
 fn family(text: &mut String, name: &str, kind: &str) {

@@ -20,6 +20,7 @@ mod policies_admin;
 mod principals;
 mod queue;
 mod queue_reserve;
+mod redis;
 mod sink;
 mod slot_config;
 mod slots;

@@ -6,7 +6,7 @@ use tidegate_testkit::services::{FaultyProxy, Redis, RedisOptions};
 
 use crate::steps::{configure, eventually, passes, rule, strict, take};
 
-/// A call with a deadline of 50 ms, on a machine that is busy with other tests: not seconds.
+/// For a call with a deadline of a quarter of a second, on a machine that is busy with other tests.
 const NOT_LONG: Duration = Duration::from_secs(2);
 
 async fn is_away(store: &RedisBuckets) {

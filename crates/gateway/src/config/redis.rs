@@ -1,0 +1,117 @@
+use std::fmt;
+use std::time::Duration;
+
+use super::MS_MAX;
+use super::reader::Reader;
+
+/// Where the buckets of policies are kept.
+#[derive(Debug, Clone)]
+pub enum BucketsSettings {
+    Memory,
+    Redis(RedisSettings),
+}
+
+#[derive(Clone)]
+pub struct RedisSettings {
+    /// May hold a password. Whoever dials it checks the rest of it.
+    pub url: String,
+    pub prefix: String,
+    pub connect_timeout: Duration,
+    pub call_timeout: Duration,
+    pub calls_max: usize,
+}
+
+/// Keys whose values are nobody's business, not even `check-config`'s.
+pub const SECRET_KEYS: [&str; 1] = ["redis.url"];
+
+const SCHEMES: [&str; 3] = ["redis://", "rediss://", "redis+unix://"];
+const PREFIX_BYTES_MAX: usize = 64;
+
+#[derive(Clone, Copy)]
+enum Store {
+    Memory,
+    Redis,
+}
+
+impl BucketsSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let store = reader.one_of("limits.store", &[("memory", Store::Memory), ("redis", Store::Redis)]);
+        let redis = RedisSettings::read(reader);
+        Some(match store? {
+            Store::Memory => Self::Memory,
+            Store::Redis => Self::Redis(redis),
+        })
+    }
+}
+
+impl RedisSettings {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let url = reader.text("redis.url");
+        if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
+            // Not repeated: it may hold a password.
+            let fix = "such as \"redis://:password@example.com:6379/0\", or rediss:// for TLS";
+            reader.problem_with_fix("redis.url", "is not the URL of a Redis", fix);
+        }
+        let prefix = reader.text("redis.prefix");
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if !(1..=PREFIX_BYTES_MAX).contains(&prefix.len()) || !prefix.bytes().all(fits) {
+            let what = format!("{prefix:?} must be 1 to {PREFIX_BYTES_MAX} letters, digits, '.', '_' or '-'");
+            reader.problem_with_fix("redis.prefix", what, "such as \"tidegate\"");
+        }
+        Self {
+            url: url.to_owned(),
+            prefix: prefix.to_owned(),
+            connect_timeout: reader.millis("redis.connect_timeout_ms", 1..=MS_MAX),
+            call_timeout: reader.millis("redis.call_timeout_ms", 1..=10_000),
+            calls_max: reader.size("redis.calls_max", 1..=1_000_000),
+        }
+    }
+}
+
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSettings").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::config::{Loaded, Sources};
+
+    fn load(text: &str) -> Result<Loaded, String> {
+        let file = Some((PathBuf::from("tidegate.toml"), text.to_owned()));
+        Loaded::from_sources(&Sources { file, ..Sources::default() }).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn redis_is_chosen_with_all_of_its_settings_and_its_url_stays_hidden() {
+        let text = "[limits]\nstore = \"redis\"\n[redis]\nurl = \"redis://:open-sesame@db:6379/1\"\ncall_timeout_ms = 20\n";
+        let loaded = load(text).unwrap();
+        let BucketsSettings::Redis(redis) = &loaded.settings.buckets else { panic!("{loaded:?}") };
+        assert_eq!(
+            (redis.url.as_str(), redis.prefix.as_str()),
+            ("redis://:open-sesame@db:6379/1", "tidegate")
+        );
+        assert_eq!(redis.call_timeout, Duration::from_millis(20));
+        assert!(!format!("{loaded:?}").contains("sesame"), "{loaded:?}");
+        assert!(matches!(load("").unwrap().settings.buckets, BucketsSettings::Memory));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_url() {
+        let text =
+            "[limits]\nstore = \"reddis\"\n[redis]\nurl = \"http://:open-sesame@db\"\nprefix = \"a{b}\"\n";
+        let problems = load(text).unwrap_err();
+        for part in [
+            "tidegate.toml:2: limits.store: \"reddis\" is not known; choose \"memory\" or \"redis\"",
+            "tidegate.toml:4: redis.url: is not the URL of a Redis; such as",
+            "tidegate.toml:5: redis.prefix: \"a{b}\" must be",
+        ] {
+            assert!(problems.contains(part), "{part}\nnot in {problems}");
+        }
+        assert!(!problems.contains("sesame"), "{problems}");
+    }
+}
