@@ -74,6 +74,11 @@ impl MessageId {
         (high << 40 | low) as u64
     }
 
+    /// When it was admitted, in milliseconds since the epoch: what fits into 48 bits.
+    pub fn millis(self) -> u64 {
+        (self.0 >> 80) as u64
+    }
+
     #[expect(clippy::cast_possible_truncation, reason = "cut to the salt's bits")]
     pub fn salt(self) -> u32 {
         self.0 as u32 & Self::SALT_MAX
@@ -234,6 +239,7 @@ mod tests {
         assert!(ids.is_sorted());
         assert_eq!(ids.iter().map(|id| id.seq()).collect::<Vec<_>>(), [1, 2, 1 << 40, MessageId::SEQ_MAX]);
         assert!(ids[3] < MessageId::new(at.plus_ms(1), 5, 0));
+        assert_eq!((ids[0].millis(), ids[0].salt()), (1_763_244_000_000, 77));
     }
 
     #[test]
