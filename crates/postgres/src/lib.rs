@@ -1,1 +1,35 @@
-//! The ledger on PostgreSQL.
+//! The ledger on PostgreSQL: any number of gateways and senders share one.
+//!
+//! What decides stands in SQL functions (`migrations/`), one for each operation: a batch is one round trip and one
+//! transaction. Time is the database's, through one function. This crate collects calls into batches, waits for what
+//! is due, and says what an error means.
+//!
+//! Architecture invariants: no clock of this process decides anything. Locks are taken in one order: dead letters,
+//! quotas, chains, messages, keys, books; within each by key. Whoever can't follow that order never waits
+//! (`SKIP LOCKED`).
+
+mod admit;
+mod batch;
+mod claims;
+mod codes;
+mod connection;
+mod counts;
+mod error;
+mod hand;
+mod ledger;
+mod lists;
+mod migrations;
+mod open;
+mod options;
+mod queues;
+mod quotas;
+mod records;
+mod settle;
+mod sweep;
+mod wakes;
+
+pub use connection::SessionHook;
+pub use error::OpenError;
+pub use migrations::migrate;
+pub use open::Postgres;
+pub use options::{Options, Tls};

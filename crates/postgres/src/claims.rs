@@ -1,0 +1,201 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_domain::{Claim, LedgerError, Outcome, QueueName, Recipient, Settlement, Timestamp, UserId};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_postgres::Row;
+
+use crate::batch::Operation as _;
+use crate::codes::{checksum, duration, headers, lane, nonsense};
+use crate::open::Core;
+use crate::settle::Settlements;
+
+/// A queue that nobody has asked for in this time has no line any more.
+const IDLE: Duration = Duration::from_secs(30);
+/// What one round trip takes at the most: messages come with their bodies. Below the places of a token.
+const TAKEN_MAX: usize = 1_000;
+
+/// How messages are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taking {
+    Lease { lease_ms: u64 },
+    ForGood,
+}
+
+#[derive(Debug)]
+pub struct Ask {
+    pub taking: Taking,
+    pub max: usize,
+    pub deadline: Instant,
+    pub answer: oneshot::Sender<Result<Vec<Claim>, LedgerError>>,
+}
+
+/// Those of this process who ask for messages of one queue: served in the order they came, many by one round trip,
+/// and only one of them looks while all wait.
+#[derive(Debug)]
+pub struct Line {
+    core: Arc<Core>,
+    queue: QueueName,
+    asks: VecDeque<Ask>,
+    /// Whose turn it is among the lanes.
+    streak: i32,
+    lowest: bool,
+}
+
+impl Line {
+    pub fn new(core: Arc<Core>, queue: QueueName) -> Self {
+        Self { core, queue, asks: VecDeque::new(), streak: 0, lowest: false }
+    }
+
+    pub async fn run(mut self, mut incoming: mpsc::UnboundedReceiver<Ask>, woken: Arc<Notify>) {
+        loop {
+            while let Ok(ask) = incoming.try_recv() {
+                self.asks.push_back(ask);
+            }
+            if self.asks.is_empty() {
+                match timeout(IDLE, incoming.recv()).await {
+                    Ok(Some(ask)) => self.asks.push_back(ask),
+                    Ok(None) => return,
+                    Err(_) if self.core.wakes.retire(&self.queue, &mut incoming) => return,
+                    Err(_) => {}
+                }
+                continue;
+            }
+            let all_served = self.serve().await;
+            self.dismiss();
+            if self.asks.is_empty() || !all_served {
+                continue;
+            }
+            let ends = self.asks.iter().map(|ask| ask.deadline).min();
+            let poll = Instant::now() + self.core.options.poll;
+            tokio::select! {
+                ask = incoming.recv() => match ask {
+                    Some(ask) => self.asks.push_back(ask),
+                    None => return,
+                },
+                () = woken.notified() => {}
+                () = sleep_until(ends.map_or(poll, |ends| ends.min(poll))) => {}
+            }
+        }
+    }
+
+    /// One round trip for each way of taking. False when there may be more to take at once.
+    async fn serve(&mut self) -> bool {
+        // Whoever gave up takes nothing.
+        self.asks.retain(|ask| !ask.answer.is_closed());
+        let mut ways: Vec<Taking> = Vec::new();
+        for ask in &self.asks {
+            if !ways.contains(&ask.taking) {
+                ways.push(ask.taking);
+            }
+        }
+        let mut all_served = true;
+        for taking in ways {
+            let wanted: usize = self.asks.iter().filter(|ask| ask.taking == taking).map(|ask| ask.max).sum();
+            let max = wanted.min(TAKEN_MAX);
+            let result = if max == 0 { Ok(Vec::new()) } else { self.take(taking, max).await };
+            match result {
+                Ok(claims) => {
+                    all_served &= claims.len() < max || wanted == max;
+                    self.hand_out(taking, claims);
+                }
+                Err(error) => self.refuse(taking, &error),
+            }
+        }
+        all_served
+    }
+
+    async fn take(&mut self, taking: Taking, max: usize) -> Result<Vec<Claim>, LedgerError> {
+        let max = i32::try_from(max).unwrap_or(i32::MAX);
+        let queue = self.queue.as_str();
+        let rows = match taking {
+            Taking::Lease { lease_ms } => {
+                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5)";
+                let lease_ms = duration(lease_ms);
+                self.core.write(sql, &[&queue, &max, &lease_ms, &self.streak, &self.lowest]).await?
+            }
+            Taking::ForGood => {
+                let sql = "SELECT * FROM pop($1, $2, $3, $4)";
+                self.core.write(sql, &[&queue, &max, &self.streak, &self.lowest]).await?
+            }
+        };
+        if let Some(row) = rows.last() {
+            (self.streak, self.lowest) = (row.get(14), row.get(15));
+        }
+        rows.iter().map(|row| claim(&self.core, &self.queue, row)).collect()
+    }
+
+    fn hand_out(&mut self, taking: Taking, claims: Vec<Claim>) {
+        let mut claims = claims.into_iter();
+        let mut waiting = VecDeque::new();
+        for ask in self.asks.drain(..) {
+            if ask.taking != taking || claims.len() == 0 {
+                waiting.push_back(ask);
+                continue;
+            }
+            let his: Vec<Claim> = claims.by_ref().take(ask.max).collect();
+            if let Err(Ok(unwanted)) = ask.answer.send(Ok(his)) {
+                // What was popped is gone with him; what was leased is there for the next.
+                if taking != Taking::ForGood {
+                    tokio::spawn(hand_back(self.core.clone(), unwanted));
+                }
+            }
+        }
+        self.asks = waiting;
+    }
+
+    fn refuse(&mut self, taking: Taking, error: &LedgerError) {
+        let (refused, others) = self.asks.drain(..).partition(|ask: &Ask| ask.taking == taking);
+        self.asks = others;
+        let refused: VecDeque<Ask> = refused;
+        for ask in refused {
+            let _ = ask.answer.send(Err(error.clone()));
+        }
+    }
+
+    /// Those who have waited long enough, or asked for nothing.
+    fn dismiss(&mut self) {
+        let now = Instant::now();
+        let (over, waiting) = self.asks.drain(..).partition(|ask: &Ask| ask.deadline <= now || ask.max == 0);
+        self.asks = waiting;
+        let over: VecDeque<Ask> = over;
+        for ask in over {
+            let _ = ask.answer.send(Ok(Vec::new()));
+        }
+    }
+}
+
+async fn hand_back(core: Arc<Core>, claims: Vec<Claim>) {
+    let released = claims.into_iter().map(|claim| {
+        let outcome = Outcome::Released;
+        Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 }
+    });
+    // Otherwise the leases end by themselves.
+    let _ = Settlements(core).run(released.collect()).await;
+}
+
+fn claim(core: &Core, queue: &QueueName, row: &Row) -> Result<Claim, LedgerError> {
+    let count = |place: usize| u32::try_from(row.get::<_, i32>(place)).unwrap_or_default();
+    let (recipient, user): (Option<&str>, Option<&str>) = (row.get(7), row.get(9));
+    let body: &[u8] = row.get(12);
+    let intact = checksum(body) == row.get::<_, i64>(13);
+    Ok(Claim {
+        id: core.id(row.get(6), row.get(0)),
+        queue: queue.clone(),
+        recipient: recipient.map(Recipient::new).transpose().map_err(|error| nonsense("recipient", error))?,
+        lane: lane(row.get(8))?,
+        user: user.map(UserId::new).transpose().map_err(|error| nonsense("user", error))?,
+        admitted_at: Timestamp::from_millis(row.get(6)),
+        attempt: count(3),
+        failures: count(4),
+        ack_attempts: count(5),
+        ack_required: row.get(10),
+        headers: headers(row.get(11))?,
+        token: row.get::<_, i64>(1).unsigned_abs(),
+        lease_until: Timestamp::from_millis(row.get(2)),
+        body: intact.then(|| Bytes::copy_from_slice(body)),
+    })
+}

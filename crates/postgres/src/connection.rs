@@ -1,0 +1,195 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use futures_util::future::BoxFuture;
+use tidegate_domain::LedgerError;
+use tokio::time::timeout;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::{Access, ledger_error, lost};
+use crate::{OpenError, Options, Tls};
+
+/// How much longer than the server's own deadline an answer may take to arrive.
+const ANSWER_MARGIN: Duration = Duration::from_secs(1);
+
+/// Run on a connection before it is used: a test's way to set the clock.
+#[derive(Clone)]
+pub struct SessionHook(pub Arc<Prepare>);
+
+type Prepare = dyn for<'a> Fn(&'a Client) -> BoxFuture<'a, Result<(), tokio_postgres::Error>> + Send + Sync;
+
+pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// The process' connections.
+#[derive(Debug, Clone)]
+pub struct Connections {
+    pool: Pool,
+    session_hook: Option<SessionHook>,
+    answer_within: Duration,
+}
+
+/// Why a statement had no answer, before it is said what that means.
+#[derive(Debug)]
+pub enum CallError {
+    Unsent(String),
+    Unanswered,
+    Failed(tokio_postgres::Error),
+}
+
+impl Connections {
+    pub fn new(options: &Options) -> Result<Self, OpenError> {
+        let config = config(options)?;
+        let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = match &options.tls {
+            Tls::Off => Manager::from_config(config, NoTls, manager_config),
+            Tls::On { roots } => Manager::from_config(config, tls(roots.as_deref())?, manager_config),
+        };
+        let settings = session_settings(options);
+        let prepare = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+            let settings = settings.clone();
+            Box::pin(async move { client.batch_execute(&settings).await.map_err(HookError::Backend) })
+        });
+        let pool = Pool::builder(manager)
+            .max_size(options.connections_max)
+            .wait_timeout(Some(options.connection_wait))
+            .create_timeout(Some(options.connect_timeout))
+            .recycle_timeout(Some(options.connect_timeout))
+            .runtime(Runtime::Tokio1)
+            .post_create(prepare)
+            .build();
+        let pool = pool.map_err(|error| OpenError::Settings(error.to_string()))?;
+        let answer_within = options.statement_timeout + ANSWER_MARGIN;
+        Ok(Self { pool, session_hook: options.session_hook.clone(), answer_within })
+    }
+
+    pub async fn get(&self) -> Result<Object, CallError> {
+        self.pool.get().await.map_err(|error| CallError::Unsent(error.to_string()))
+    }
+
+    /// One statement, its own transaction, one round trip.
+    pub async fn call(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, CallError> {
+        let client = self.get().await?;
+        let prepared = timeout(self.answer_within, async {
+            if let Some(SessionHook(prepare)) = &self.session_hook {
+                prepare(&client).await?;
+            }
+            client.prepare_cached(sql).await
+        });
+        let statement = match prepared.await {
+            Ok(Ok(statement)) => statement,
+            Ok(Err(error)) => return Err(CallError::Unsent(describe(&error))),
+            Err(_) => return Err(give_up(client, CallError::Unsent("no answer in time".to_owned()))),
+        };
+        match timeout(self.answer_within, client.query(&statement, params)).await {
+            Ok(result) => result.map_err(CallError::Failed),
+            Err(_) => Err(give_up(client, CallError::Unanswered)),
+        }
+    }
+
+    pub async fn read(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, LedgerError> {
+        self.call(sql, params).await.map_err(|error| error.meaning(Access::Read))
+    }
+
+    pub async fn write(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, LedgerError> {
+        self.call(sql, params).await.map_err(|error| error.meaning(Access::Write))
+    }
+}
+
+impl CallError {
+    pub fn meaning(self, access: Access) -> LedgerError {
+        match self {
+            Self::Unsent(said) => LedgerError::Unavailable(said),
+            Self::Unanswered => lost(access, "no answer in time".to_owned()),
+            Self::Failed(error) => ledger_error(&error, access),
+        }
+    }
+
+    pub fn is_code(&self, code: &str) -> bool {
+        matches!(self, Self::Failed(error) if crate::error::is_code(error, code))
+    }
+}
+
+/// Without the pool's wrapping: the error and what lies behind it.
+fn describe(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// A connection that owes an answer is of no use to anybody else.
+fn give_up(client: Object, error: CallError) -> CallError {
+    drop(Object::take(client));
+    error
+}
+
+pub fn config(options: &Options) -> Result<Config, OpenError> {
+    let mut config: Config = options.url.parse().map_err(|error| {
+        // The text may hold a password.
+        let error: tokio_postgres::Error = error;
+        OpenError::Settings(error.to_string())
+    })?;
+    config.connect_timeout(options.connect_timeout);
+    config.keepalives(true).keepalives_idle(Duration::from_secs(10));
+    config.tcp_user_timeout(options.statement_timeout + ANSWER_MARGIN);
+    if config.get_application_name().is_none() {
+        config.application_name("tidegate");
+    }
+    let mode = match options.tls {
+        Tls::Off => tokio_postgres::config::SslMode::Disable,
+        Tls::On { .. } => tokio_postgres::config::SslMode::Require,
+    };
+    config.ssl_mode(mode);
+    Ok(config)
+}
+
+/// Plans are made for full tables, whatever they hold when the first statement comes: the line empties and fills
+/// faster than anybody counts its rows.
+pub fn session_settings(options: &Options) -> String {
+    format!(
+        "SET search_path TO tidegate; SET statement_timeout TO {}; SET lock_timeout TO {}; \
+         SET enable_seqscan TO off; SET jit TO off; SET plan_cache_mode TO force_generic_plan; \
+         SET default_transaction_isolation TO 'read committed'; SET client_min_messages TO warning",
+        options.statement_timeout.as_millis(),
+        options.lock_timeout.as_millis(),
+    )
+}
+
+pub fn tls(roots: Option<&std::path::Path>) -> Result<MakeRustlsConnect, OpenError> {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+
+    let wrong = |error: String| OpenError::Settings(error);
+    let mut store = rustls::RootCertStore::empty();
+    match roots {
+        Some(path) => {
+            let certificates = CertificateDer::pem_file_iter(path)
+                .map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+            for certificate in certificates {
+                let certificate =
+                    certificate.map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+                store.add(certificate).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+            }
+        }
+        None => {
+            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(error.to_string()))?
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+impl fmt::Debug for SessionHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionHook")
+    }
+}

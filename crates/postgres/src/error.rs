@@ -1,0 +1,60 @@
+use deadpool_postgres::PoolError;
+use tidegate_domain::LedgerError;
+use tokio_postgres::error::SqlState;
+
+/// Why the ledger can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the connection settings are wrong: {0}")]
+    Settings(String),
+    #[error("cannot use PostgreSQL: {0}")]
+    Server(#[from] tokio_postgres::Error),
+    #[error("cannot use PostgreSQL: {0}")]
+    Pool(#[from] PoolError),
+    #[error("{0} is off on the server: a crash of its machine would lose what was acknowledged")]
+    Unsafe(&'static str),
+    #[error("PostgreSQL {0} is too old: 15 or later is needed")]
+    TooOld(String),
+    #[error("the database has been changed by a newer gateway, which this one can't work beside")]
+    Newer,
+}
+
+/// Whether a statement changes anything: then a lost answer leaves its outcome open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// Another gateway used a key at the same moment: to be decided anew.
+pub const KEY_RACE: &str = "TG001";
+
+/// A statement is its own transaction, so what failed with an answer has not happened. Without an answer, or when
+/// the server is going down with it, nobody knows.
+pub fn ledger_error(error: &tokio_postgres::Error, access: Access) -> LedgerError {
+    let Some(answer) = error.as_db_error() else {
+        return lost(access, error.to_string());
+    };
+    let code = answer.code();
+    let said = format!("{} ({})", answer.message(), code.code());
+    if *code == SqlState::DISK_FULL {
+        LedgerError::NoSpace(said)
+    } else if *code == SqlState::DATA_CORRUPTED || *code == SqlState::INDEX_CORRUPTED {
+        LedgerError::Corrupt(said)
+    } else if matches!(answer.severity(), "FATAL" | "PANIC") {
+        lost(access, said)
+    } else {
+        LedgerError::Unavailable(said)
+    }
+}
+
+pub fn lost(access: Access, said: String) -> LedgerError {
+    match access {
+        Access::Read => LedgerError::Unavailable(said),
+        Access::Write => LedgerError::OutcomeUnknown(said),
+    }
+}
+
+pub fn is_code(error: &tokio_postgres::Error, code: &str) -> bool {
+    error.code().is_some_and(|known| known.code() == code)
+}

@@ -1,0 +1,66 @@
+use async_trait::async_trait;
+use tidegate_domain::limits::Quota;
+use tidegate_domain::{
+    Admission, Admitted, Claim, ClaimRequest, Counts, Durability, Health, Ledger, LedgerError, MessageId,
+    MessageRecord, Settled, Settlement, UserId,
+};
+
+use crate::Postgres;
+use crate::claims::Taking;
+
+#[async_trait]
+impl Ledger for Postgres {
+    async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
+        self.admissions.call(batch).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
+        let taking = Taking::Lease { lease_ms: request.lease_ms };
+        self.take(request.queue, taking, request.max, request.wait_ms).await
+    }
+
+    async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
+        self.settlements.call(batch).await
+    }
+
+    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+        self.core.put_quota(user, limit, window_ms).await
+    }
+
+    async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {
+        self.core.quota(user).await
+    }
+
+    async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError> {
+        self.core.delete_quota(user).await
+    }
+
+    async fn quotas(&self, after: Option<UserId>, max: usize) -> Result<Vec<(UserId, Quota)>, LedgerError> {
+        self.core.quotas(after, max).await
+    }
+
+    async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
+        self.core.message(id).await
+    }
+
+    async fn counts(&self) -> Result<Counts, LedgerError> {
+        self.core.counts().await
+    }
+
+    async fn sweep(&self) -> Result<(), LedgerError> {
+        self.core.sweep().await
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn health(&self) -> Health {
+        self.health.borrow().clone()
+    }
+
+    /// The server's failures end with the server's restart: this process can wait for that.
+    async fn failed(&self) -> String {
+        std::future::pending().await
+    }
+}

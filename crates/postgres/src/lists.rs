@@ -1,0 +1,88 @@
+use tidegate_domain::{Filter, LedgerError, Listing, Page, Status, Timestamp};
+
+use crate::codes::{lane_code, seq, status_code};
+use crate::open::Core;
+
+/// How many messages one page looks at, at the most.
+const LOOKED_AT_MAX: i64 = 5_000;
+
+impl Core {
+    pub async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
+        if page.max == 0 {
+            return Ok(Listing::default());
+        }
+        let after = page.after.map_or(-1, seq);
+        let wanted = i64::try_from(page.max).unwrap_or(LOOKED_AT_MAX).min(LOOKED_AT_MAX);
+        let rows = self
+            .read(
+                &find(&filter),
+                &[
+                    &after,
+                    &LOOKED_AT_MAX,
+                    &filter.queue.as_ref().map(|queue| queue.as_str()),
+                    &filter.status.map(status_code),
+                    &filter.ended,
+                    &filter.recipient.as_ref().map(|recipient| recipient.as_str()),
+                    &filter.lane.map(lane_code),
+                    &filter.from.map(Timestamp::millis),
+                    &filter.to.map(Timestamp::millis),
+                    &(wanted + 1),
+                ],
+            )
+            .await?;
+        let (mut seqs, mut next) = (Vec::new(), None);
+        for row in &rows {
+            let (found, admitted_at): (i64, i64) = (row.get(0), row.get(1));
+            let is_match: bool = row.get(2);
+            if is_match && seqs.len() < page.max {
+                seqs.push(found);
+                next = None;
+            }
+            // The end of what was looked at, or the last that fits when there is one more.
+            if !is_match && next.is_none() {
+                next = Some(self.id(admitted_at, found));
+            } else if is_match && seqs.len() == page.max && seqs.last() != Some(&found) {
+                next = page_end(&rows, &seqs).map(|(seq, at)| self.id(at, seq));
+            }
+        }
+        Ok(Listing { messages: self.records(&seqs).await?, next })
+    }
+}
+
+fn page_end(rows: &[tokio_postgres::Row], seqs: &[i64]) -> Option<(i64, i64)> {
+    let last = seqs.last()?;
+    rows.iter().find(|row| row.get::<_, i64>(0) == *last).map(|row| (row.get(0), row.get(1)))
+}
+
+/// Looks at a bounded slice by number: of dead letters and of pending messages there are lists of their own.
+fn find(filter: &Filter) -> String {
+    let source = match filter.status {
+        Some(Status::Dead) => {
+            "SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, 2::smallint AS status \
+             FROM outcome o JOIN message m USING (seq) WHERE o.status = 2 AND o.seq > $1 ORDER BY o.seq LIMIT $2"
+        }
+        Some(Status::Pending) => {
+            "SELECT p.seq, p.admitted_at, p.queue, p.recipient, p.lane, 0::smallint AS status \
+             FROM pending p WHERE p.seq > $1 ORDER BY p.seq LIMIT $2"
+        }
+        _ => {
+            "SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, \
+                 coalesce(o.status, 0::smallint) AS status \
+             FROM message m LEFT JOIN outcome o USING (seq) WHERE m.seq > $1 ORDER BY m.seq LIMIT $2"
+        }
+    };
+    format!(
+        "WITH slice AS MATERIALIZED ({source}), hit AS ( \
+             SELECT seq, admitted_at FROM slice \
+             WHERE ($3::text IS NULL OR queue = $3) AND ($4::smallint IS NULL OR status = $4) \
+                 AND (NOT $5::boolean OR status <> 0) AND ($6::text IS NULL OR recipient = $6) \
+                 AND ($7::smallint IS NULL OR lane = $7) AND ($8::bigint IS NULL OR admitted_at >= $8) \
+                 AND ($9::bigint IS NULL OR admitted_at < $9) \
+             ORDER BY seq LIMIT $10) \
+         SELECT seq, admitted_at, true AS is_match FROM hit \
+         UNION ALL \
+         (SELECT seq, admitted_at, false FROM slice WHERE (SELECT count(*) FROM slice) = $2 \
+          ORDER BY seq DESC LIMIT 1) \
+         ORDER BY is_match DESC, seq"
+    )
+}

@@ -1,0 +1,150 @@
+-- Expires waiting messages whose time is over, of one queue or (null) of all. Skips what others hold, so that it never
+-- waits, and says how many it found to look at.
+CREATE FUNCTION expire(p_queue text, p_now bigint, p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    found_seqs bigint[];
+    queues text[];
+    recipients text[];
+    seqs bigint[];
+BEGIN
+    SELECT array_agg(f.seq) INTO found_seqs FROM (
+        SELECT p.seq FROM pending p
+        WHERE p.expires_at <= p_now AND (p_queue IS NULL OR p.queue = p_queue)
+            AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+        ORDER BY p.expires_at LIMIT p_max) f;
+    IF found_seqs IS NULL THEN
+        RETURN 0;
+    END IF;
+    SELECT array_agg(h.queue), array_agg(h.recipient) INTO queues, recipients FROM (
+        SELECT c.queue, c.recipient FROM chain c
+        JOIN (SELECT DISTINCT p.queue, p.recipient FROM pending p WHERE p.seq = ANY (found_seqs) AND p.chained) k
+            USING (queue, recipient)
+        FOR UPDATE OF c SKIP LOCKED) h;
+    seqs := ARRAY(
+        SELECT p.seq FROM pending p
+        WHERE p.seq = ANY (found_seqs) AND (NOT p.chained
+            OR (p.queue, p.recipient) IN (SELECT * FROM unnest(queues, recipients)))
+        FOR UPDATE OF p SKIP LOCKED);
+    seqs := ARRAY(
+        SELECT s FROM unnest(seqs) AS s
+        WHERE NOT EXISTS (SELECT FROM lease l WHERE l.seq = s AND l.ends_at > p_now));
+    PERFORM end_messages(p_now, seqs, array_fill(3::smallint, ARRAY[cardinality(seqs)]), NULL, NULL, NULL);
+    RETURN cardinality(found_seqs);
+END
+$$;
+
+-- Due heads of one lane of a queue that nobody holds, with their rows locked.
+CREATE FUNCTION heads(p_queue text, p_lane smallint, p_now bigint, p_max integer) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    seqs bigint[];
+BEGIN
+    seqs := ARRAY(
+        SELECT p.seq FROM pending p
+        WHERE p.queue = p_queue AND p.is_head AND p.line_lane = p_lane AND p.claimable_at <= p_now
+            AND (p.expires_at IS NULL OR p.expires_at > p_now)
+            AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+        ORDER BY p.claimable_at, p.seq LIMIT p_max
+        FOR UPDATE OF p SKIP LOCKED);
+    -- Leased while we were looking, by somebody who has committed since: a row's lock does not tell.
+    IF EXISTS (SELECT FROM lease l WHERE l.seq = ANY (seqs) AND l.ends_at > p_now) THEN
+        seqs := ARRAY(
+            SELECT w.seq FROM unnest(seqs) WITH ORDINALITY AS w (seq, place)
+            WHERE NOT EXISTS (SELECT FROM lease l WHERE l.seq = w.seq AND l.ends_at > p_now)
+            ORDER BY w.place);
+    END IF;
+    RETURN seqs;
+END
+$$;
+
+-- Chooses up to so many due heads: higher lanes first, but one of a lower lane for every ten of higher ones. `streak` and
+-- `lowest` are the turn of the caller's process: how many passed over a lower lane, and which lower lane came last.
+CREATE FUNCTION choose(
+    p_queue text, p_max integer, p_now bigint, INOUT streak integer, INOUT lowest boolean, OUT chosen bigint[]
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    high bigint[]; normal bigint[]; low bigint[];
+    h integer := 1; m integer := 1; l integer := 1;
+    lanes integer; lane integer;
+    -- Lower lanes are asked for no more than their turns, and what higher ones leave over.
+    turns integer := p_max / 10 + 2;
+BEGIN
+    chosen := '{}';
+    IF (SELECT q.paused FROM queue q WHERE q.name = p_queue) THEN
+        RETURN;
+    END IF;
+    high := heads(p_queue, 0::smallint, p_now, p_max);
+    normal := heads(p_queue, 1::smallint, p_now, least(p_max, p_max - cardinality(high) + turns));
+    low := heads(p_queue, 2::smallint, p_now,
+        least(p_max, greatest(p_max - cardinality(high) - cardinality(normal), 0) + turns));
+    WHILE cardinality(chosen) < p_max LOOP
+        lanes := (h <= cardinality(high))::integer + (m <= cardinality(normal))::integer
+            + (l <= cardinality(low))::integer;
+        EXIT WHEN lanes = 0;
+        lane := 1;
+        IF lanes = 1 THEN
+            streak := 0;
+        ELSIF streak < 10 THEN
+            streak := streak + 1;
+        ELSE
+            streak := 0;
+            lowest := NOT lowest;
+            lane := CASE WHEN lowest THEN 2 ELSE lanes END;
+        END IF;
+        -- The first, second or third of the lanes that have one.
+        IF h <= cardinality(high) THEN
+            lane := lane - 1;
+            IF lane = 0 THEN
+                chosen := chosen || high[h];
+                h := h + 1;
+                CONTINUE;
+            END IF;
+        END IF;
+        IF m <= cardinality(normal) AND lane = 1 THEN
+            chosen := chosen || normal[m];
+            m := m + 1;
+        ELSE
+            chosen := chosen || low[l];
+            l := l + 1;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Leases up to so many messages. Tokens grow: a number for the claim, then places within it.
+CREATE FUNCTION claim(p_queue text, p_max integer, p_lease_ms bigint, p_streak integer, p_lowest boolean)
+RETURNS TABLE (
+    seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
+    recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
+    streak integer, lowest boolean
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint := now_ms();
+    turn record;
+    claim_number bigint;
+BEGIN
+    PERFORM expire(p_queue, now, 1000);
+    SELECT * INTO turn FROM choose(p_queue, p_max, now, p_streak, p_lowest);
+    IF cardinality(turn.chosen) = 0 THEN
+        RETURN;
+    END IF;
+    claim_number := nextval('lease_seq');
+    RETURN QUERY
+    WITH leased AS (
+        INSERT INTO lease AS l (seq, queue, token, ends_at)
+        SELECT w.seq, p_queue, claim_number * 65536 + w.place, now + p_lease_ms
+        FROM unnest(turn.chosen) WITH ORDINALITY AS w (seq, place)
+        -- What is left of a lease that has ended.
+        ON CONFLICT (seq) DO UPDATE SET token = excluded.token, ends_at = excluded.ends_at
+        RETURNING l.seq, l.token, l.ends_at, (l.xmax <> 0)::integer AS again
+    ), spent AS (
+        UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
+        FROM leased l WHERE p.seq = l.seq AND l.again = 1
+    )
+    SELECT l.seq, l.token, l.ends_at, p.spent + l.again + 1, p.failures + l.again, p.acks, m.admitted_at,
+        m.recipient, m.lane, m.user_id, m.ack_required, m.headers, m.body, m.checksum, turn.streak, turn.lowest
+    FROM leased l JOIN pending p ON p.seq = l.seq JOIN message m ON m.seq = l.seq
+    ORDER BY l.token;
+END
+$$;

@@ -1,0 +1,116 @@
+-- Makes dead letters pending again, at the end of their chains: with all their attempts, the failed ones forgotten.
+-- The rules name queues with limits; the queue '' is every other one.
+-- answer: 0 requeued, 1 not dead, 2 full.
+CREATE FUNCTION requeue(
+    p_seq bigint[], p_ms bigint[], p_delay_ms bigint[], p_body bytea[], p_checksum bigint[],
+    p_rule_queues text[], p_rule_max bigint[], p_rule_hard_max bigint[], p_pending_max bigint
+) RETURNS TABLE (answer smallint) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint := now_ms();
+    answers smallint[] := '{}';
+    chosen integer[] := '{}';
+    taken bigint[] := '{}';
+    r record;
+    room bigint;
+    rule integer;
+    queue_room bigint;
+BEGIN
+    PERFORM FROM outcome o WHERE o.seq = ANY (p_seq) AND o.status = 2 ORDER BY o.seq FOR UPDATE;
+    room := p_pending_max - pending_in('', now);
+    FOR i IN 1 .. cardinality(p_seq) LOOP
+        SELECT m.queue, m.lane INTO r FROM outcome o JOIN message m USING (seq)
+        WHERE o.seq = p_seq[i] AND o.status = 2 AND m.admitted_at = p_ms[i];
+        IF r.queue IS NULL OR p_seq[i] = ANY (taken) THEN
+            answers[i] := 1;
+            CONTINUE;
+        END IF;
+        rule := coalesce(array_position(p_rule_queues, r.queue), array_position(p_rule_queues, ''));
+        queue_room := NULL;
+        IF rule IS NOT NULL THEN
+            queue_room := (CASE WHEN r.lane = 0 THEN greatest(p_rule_hard_max[rule], p_rule_max[rule])
+                ELSE p_rule_max[rule] END) - pending_in(r.queue, now) - (
+                SELECT count(*) FROM unnest(taken) AS t JOIN message m ON m.seq = t WHERE m.queue = r.queue);
+        END IF;
+        IF room <= 0 OR queue_room <= 0 THEN
+            answers[i] := 2;
+            CONTINUE;
+        END IF;
+        answers[i] := 0;
+        chosen := chosen || i;
+        taken := taken || p_seq[i];
+        room := room - 1;
+    END LOOP;
+    IF cardinality(chosen) > 0 THEN
+        PERFORM return_to_line(now, chosen, p_seq, p_delay_ms, p_body, p_checksum);
+    END IF;
+    RETURN QUERY SELECT unnest(answers);
+END
+$$;
+
+-- Dead letters whose outcomes the caller holds step into the line again.
+CREATE FUNCTION return_to_line(
+    p_now bigint, p_chosen integer[], p_seq bigint[], p_delay_ms bigint[], p_body bytea[], p_checksum bigint[]
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    items integer := cardinality(p_chosen);
+    seqs bigint[]; queues text[]; recipients text[]; lanes smallint[]; expiries bigint[]; ms bigint[]; dues bigint[];
+    chain_at integer[]; chain_queue text[]; chain_recipient text[]; numbers bigint[];
+BEGIN
+    SELECT array_agg(m.seq ORDER BY w.place), array_agg(m.queue ORDER BY w.place),
+        array_agg(m.recipient ORDER BY w.place), array_agg(m.lane ORDER BY w.place),
+        array_agg(m.expires_at ORDER BY w.place), array_agg(m.admitted_at ORDER BY w.place),
+        array_agg(p_now + p_delay_ms[w.i] ORDER BY w.place)
+    INTO seqs, queues, recipients, lanes, expiries, ms, dues
+    FROM unnest(p_chosen) WITH ORDINALITY AS w (i, place) JOIN message m ON m.seq = p_seq[w.i];
+    SELECT coalesce(array_agg(c.queue ORDER BY c.queue, c.recipient), '{}'),
+        coalesce(array_agg(c.recipient ORDER BY c.queue, c.recipient), '{}')
+    INTO chain_queue, chain_recipient FROM (
+        SELECT DISTINCT m.queue, m.recipient FROM message m WHERE m.seq = ANY (seqs) AND m.chained) c;
+    SELECT array_agg(c.place::integer ORDER BY w.place) INTO chain_at
+    FROM unnest(seqs) WITH ORDINALITY AS w (seq, place) JOIN message m ON m.seq = w.seq
+    LEFT JOIN unnest(chain_queue, chain_recipient) WITH ORDINALITY AS c (queue, recipient, place)
+        ON m.chained AND c.queue = m.queue AND c.recipient = m.recipient;
+
+    -- The attempt that killed a message is one of many now, and its return is the last.
+    INSERT INTO attempt (seq, number, at, latency_ms, result, reason)
+    SELECT o.seq, o.number, o.at, o.latency_ms, 1, o.reason FROM outcome o WHERE o.seq = ANY (seqs) AND o.number IS NOT NULL;
+    INSERT INTO attempt (seq, number, at, latency_ms, result)
+    SELECT s, coalesce((SELECT max(a.number) FROM attempt a WHERE a.seq = s), 0) + 1, p_now, 0, 4 FROM unnest(seqs) AS s;
+    DELETE FROM outcome o WHERE o.seq = ANY (seqs);
+    UPDATE message m SET body = p_body[i], checksum = p_checksum[i]
+    FROM unnest(p_chosen) AS i WHERE m.seq = p_seq[i] AND p_body[i] IS NOT NULL;
+
+    numbers := enter(p_now, ARRAY(SELECT generate_series(1, items)), dues, ARRAY(SELECT generate_series(1, items)),
+        chain_at, recipients, lanes, expiries, queues, chain_queue, chain_recipient);
+    -- They keep their own numbers; the new ones are their places.
+    UPDATE pending p SET seq = s.seq, admitted_at = s.ms,
+        spent = (SELECT max(a.number) FROM attempt a WHERE a.seq = s.seq),
+        acks = (SELECT count(*) FROM attempt a WHERE a.seq = s.seq AND a.result = 2)
+    FROM unnest(numbers, seqs, ms) AS s (number, seq, ms) WHERE p.seq = s.number;
+    PERFORM book(queues, lanes, array_fill(2::smallint, ARRAY[items]), array_fill(0::smallint, ARRAY[items]));
+END
+$$;
+
+CREATE FUNCTION delete_dead(p_seq bigint[], p_ms bigint[]) RETURNS TABLE (seq bigint, ms bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    seqs bigint[]; times bigint[]; queues text[]; lanes smallint[];
+BEGIN
+    PERFORM FROM outcome o WHERE o.seq = ANY (p_seq) AND o.status = 2 ORDER BY o.seq FOR UPDATE;
+    SELECT array_agg(m.seq), array_agg(m.admitted_at), array_agg(m.queue), array_agg(m.lane)
+    INTO seqs, times, queues, lanes
+    FROM (SELECT DISTINCT seq, ms FROM unnest(p_seq, p_ms) AS i (seq, ms)) i
+    JOIN outcome o ON o.seq = i.seq AND o.status = 2 JOIN message m ON m.seq = i.seq AND m.admitted_at = i.ms;
+    IF seqs IS NULL THEN
+        RETURN;
+    END IF;
+    DELETE FROM attempt a WHERE a.seq = ANY (seqs);
+    DELETE FROM outcome o WHERE o.seq = ANY (seqs);
+    DELETE FROM message m WHERE m.seq = ANY (seqs);
+    PERFORM book(queues, lanes, array_fill(2::smallint, ARRAY[cardinality(seqs)]),
+        array_fill(4::smallint, ARRAY[cardinality(seqs)]));
+    RETURN QUERY SELECT * FROM unnest(seqs, times);
+END
+$$;

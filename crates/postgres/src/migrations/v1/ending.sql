@@ -1,0 +1,78 @@
+-- Takes the chains of these messages, in the order of their key. Before any wait for one of their messages.
+CREATE FUNCTION take_chains(p_seqs bigint[]) RETURNS void LANGUAGE sql VOLATILE AS $$
+    SELECT FROM chain c
+    JOIN (SELECT DISTINCT p.queue, p.recipient FROM pending p WHERE p.seq = ANY (p_seqs) AND p.chained) k
+        USING (queue, recipient)
+    ORDER BY c.queue, c.recipient
+    FOR UPDATE OF c
+$$;
+
+CREATE FUNCTION lane_of(high integer, normal integer) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+    SELECT (CASE WHEN high > 0 THEN 0 WHEN normal > 0 THEN 1 ELSE 2 END)::smallint
+$$;
+
+-- Ends pending messages whose rows and chains the caller holds: each becomes an outcome, with the attempt that ended it
+-- where there was one, its lease goes, and its chain's next message steps forward.
+CREATE FUNCTION end_messages(
+    p_now bigint, p_seqs bigint[], p_status smallint[], p_tried boolean[], p_latency bigint[], p_reason text[]
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    queues text[]; recipients text[]; lanes smallint[]; statuses smallint[];
+BEGIN
+    WITH item AS (
+        SELECT * FROM unnest(p_seqs, p_status, p_tried, p_latency, p_reason)
+            AS i (seq, status, tried, latency_ms, reason)
+    ), gone AS (
+        DELETE FROM pending p USING item i WHERE p.seq = i.seq
+        RETURNING p.seq, p.queue, CASE WHEN p.chained THEN p.recipient END AS recipient, p.lane, p.due_at,
+            CASE WHEN i.tried THEN p.spent + 1 END AS number, i.status,
+            CASE WHEN i.tried THEN i.latency_ms END AS latency_ms, i.reason
+    ), unleased AS (
+        DELETE FROM lease l USING gone g WHERE l.seq = g.seq
+    ), ended AS (
+        INSERT INTO outcome (seq, status, at, due_at, reason, number, latency_ms)
+        SELECT g.seq, g.status, p_now, g.due_at, g.reason, g.number, g.latency_ms FROM gone g
+    )
+    SELECT array_agg(g.queue), array_agg(g.recipient), array_agg(g.lane), array_agg(g.status)
+    INTO queues, recipients, lanes, statuses FROM gone g;
+    IF queues IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM leave_chains(queues, recipients, lanes);
+    PERFORM book(queues, lanes, array_fill(0::smallint, ARRAY[cardinality(queues)]), statuses);
+END
+$$;
+
+-- Messages have left their chains (null: there was none): counts them off, and lets the next ones step forward.
+CREATE FUNCTION leave_chains(p_queue text[], p_recipient text[], p_lane smallint[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF array_remove(p_recipient, NULL) = '{}' THEN
+        RETURN;
+    END IF;
+    WITH left_by AS (
+        SELECT m.queue, m.recipient, count(*) FILTER (WHERE lane = 0) AS high,
+            count(*) FILTER (WHERE lane = 1) AS normal, count(*) FILTER (WHERE lane = 2) AS low
+        FROM unnest(p_queue, p_recipient, p_lane) AS m (queue, recipient, lane)
+        WHERE m.recipient IS NOT NULL GROUP BY m.queue, m.recipient
+    ), emptied AS (
+        DELETE FROM chain c USING left_by l
+        WHERE c.queue = l.queue AND c.recipient = l.recipient
+            AND c.high = l.high AND c.normal = l.normal AND c.low = l.low
+    ), shortened AS (
+        UPDATE chain c SET high = c.high - l.high, normal = c.normal - l.normal, low = c.low - l.low
+        FROM left_by l
+        WHERE c.queue = l.queue AND c.recipient = l.recipient
+            AND NOT (c.high = l.high AND c.normal = l.normal AND c.low = l.low)
+        RETURNING c.queue, c.recipient, lane_of(c.high, c.normal) AS lane
+    ), next AS (
+        -- Sees what was there before this statement: the ended ones are gone already.
+        SELECT h.seq, s.lane FROM shortened s CROSS JOIN LATERAL (
+            SELECT p.seq FROM pending p
+            WHERE p.queue = s.queue AND p.recipient = s.recipient AND p.chained
+            ORDER BY p.place LIMIT 1) h
+    )
+    UPDATE pending p SET is_head = true, line_lane = n.lane
+    FROM next n WHERE p.seq = n.seq AND NOT (p.is_head AND p.line_lane = n.lane);
+END
+$$;

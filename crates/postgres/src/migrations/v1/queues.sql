@@ -1,0 +1,167 @@
+-- Takes up to so many messages for good. What is taken lets its chain's next one step forward, which may be taken too.
+CREATE FUNCTION pop(p_queue text, p_max integer, p_streak integer, p_lowest boolean)
+RETURNS TABLE (
+    seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
+    recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
+    streak integer, lowest boolean
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint := now_ms();
+    turn record;
+    pop_number bigint;
+    taken integer := 0;
+    seqs bigint[];
+    free bigint[];
+BEGIN
+    PERFORM expire(p_queue, now, 1000);
+    WHILE taken < p_max LOOP
+        SELECT * INTO turn FROM choose(p_queue, p_max - taken, now, p_streak, p_lowest);
+        EXIT WHEN cardinality(turn.chosen) = 0;
+        -- Chains that somebody changes just now are left to the next pop: it must not wait with locks in its hands.
+        free := ARRAY(
+            SELECT p.seq FROM pending p JOIN chain c USING (queue, recipient)
+            WHERE p.seq = ANY (turn.chosen) AND p.chained FOR UPDATE OF c SKIP LOCKED);
+        -- Up to and with the first that has others behind it: then the line is another.
+        SELECT array_agg(w.seq ORDER BY w.place) INTO seqs
+        FROM unnest(turn.chosen) WITH ORDINALITY AS w (seq, place)
+        WHERE w.place <= coalesce((
+            SELECT min(v.place) FROM unnest(turn.chosen) WITH ORDINALITY AS v (seq, place)
+            JOIN pending p ON p.seq = v.seq AND p.chained
+            JOIN chain c ON c.queue = p.queue AND c.recipient = p.recipient AND c.high + c.normal + c.low > 1
+        ), p_max);
+        IF cardinality(seqs) < cardinality(turn.chosen) THEN
+            -- The turn of those that were not taken is not over.
+            SELECT * INTO turn FROM choose(p_queue, cardinality(seqs), now, p_streak, p_lowest);
+            seqs := turn.chosen;
+        END IF;
+        p_streak := turn.streak;
+        p_lowest := turn.lowest;
+        SELECT array_agg(w.seq ORDER BY w.place) INTO seqs
+        FROM unnest(seqs) WITH ORDINALITY AS w (seq, place) JOIN pending p ON p.seq = w.seq
+        WHERE NOT p.chained OR p.seq = ANY (free);
+        EXIT WHEN seqs IS NULL;
+        pop_number := nextval('lease_seq');
+        RETURN QUERY
+        SELECT p.seq, pop_number * 65536 + w.place, now, p.spent + again + 1, p.failures + again, p.acks,
+            m.admitted_at, m.recipient, m.lane, m.user_id, m.ack_required, m.headers, m.body, m.checksum,
+            p_streak, p_lowest
+        FROM unnest(seqs) WITH ORDINALITY AS w (seq, place)
+        JOIN pending p ON p.seq = w.seq JOIN message m ON m.seq = w.seq
+        CROSS JOIN LATERAL (SELECT count(*)::integer AS again FROM lease l WHERE l.seq = p.seq) l
+        ORDER BY w.place;
+        -- A lease that has ended was an attempt.
+        UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
+        FROM lease l WHERE p.seq = ANY (seqs) AND l.seq = p.seq;
+        taken := taken + cardinality(seqs);
+        PERFORM end_messages(now, seqs, array_fill(1::smallint, ARRAY[cardinality(seqs)]),
+            array_fill(true, ARRAY[cardinality(seqs)]), array_fill(0::bigint, ARRAY[cardinality(seqs)]), NULL);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION extend(p_seq bigint[], p_ms bigint[], p_token bigint[], p_lease_ms bigint[])
+RETURNS TABLE (place integer) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint := now_ms();
+    given integer;
+BEGIN
+    -- One by one: the same lease may be there twice, and be cut short to nothing by the first.
+    FOR i IN 1 .. cardinality(p_seq) LOOP
+        UPDATE lease l SET ends_at = now + p_lease_ms[i]
+        WHERE l.seq = p_seq[i] AND l.token = p_token[i] AND l.ends_at > now
+            AND EXISTS (SELECT FROM pending p WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i]);
+        GET DIAGNOSTICS given = ROW_COUNT;
+        IF given > 0 THEN
+            place := i;
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- What became of the messages that are pending no longer; null for what there never was.
+CREATE FUNCTION status_of(p_seq bigint, p_ms bigint) RETURNS smallint LANGUAGE sql STABLE AS $$
+    SELECT o.status FROM outcome o JOIN message m USING (seq) WHERE o.seq = p_seq AND m.admitted_at = p_ms
+$$;
+
+-- Ends pending messages on demand. p_acked: as delivered, those that a channel has accepted, or that require an ack and
+-- have been out; an attempt under way that no channel had accepted yet is recorded. Otherwise: as deleted, those that
+-- nobody holds.
+-- answer: 0 done, 1 held by somebody, 2 no ack is awaited, 3 ended before, with its status, 4 unknown.
+CREATE FUNCTION end_by_hand(p_seq bigint[], p_ms bigint[], p_acked boolean)
+RETURNS TABLE (answer smallint, status smallint) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint := now_ms();
+    r record;
+    seqs bigint[] := '{}';
+    statuses smallint[] := '{}';
+    tried boolean[] := '{}';
+    done integer;
+BEGIN
+    PERFORM take_chains(p_seq);
+    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    FOR i IN 1 .. cardinality(p_seq) LOOP
+        status := NULL;
+        done := array_position(seqs, p_seq[i]);
+        SELECT p.acks, p.expires_at <= now AS is_over, coalesce(l.ends_at > now, false) AS is_held,
+            p.acks > 0 OR m.ack_required AND (p.spent > 0 OR l.seq IS NOT NULL) AS is_awaited
+        INTO r FROM pending p JOIN message m ON m.seq = p.seq LEFT JOIN lease l ON l.seq = p.seq
+        WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i];
+        IF r IS NULL OR done IS NOT NULL THEN
+            status := coalesce(statuses[done], status_of(p_seq[i], p_ms[i]));
+            answer := CASE WHEN status IS NULL THEN 4 ELSE 3 END;
+        ELSIF r.is_over AND NOT r.is_held THEN
+            status := 3;
+            answer := 3;
+            seqs := seqs || p_seq[i];
+            statuses := statuses || 3::smallint;
+            tried := tried || false;
+        ELSIF NOT p_acked AND r.is_held THEN
+            answer := 1;
+        ELSIF p_acked AND NOT r.is_awaited THEN
+            answer := 2;
+        ELSE
+            answer := 0;
+            seqs := seqs || p_seq[i];
+            statuses := statuses || (CASE WHEN p_acked THEN 1 ELSE 4 END)::smallint;
+            tried := tried || (r.is_held AND r.acks = 0);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    PERFORM end_messages(now, seqs, statuses, tried, array_fill(0::bigint, ARRAY[cardinality(seqs)]), NULL);
+END
+$$;
+
+-- Deletes a slice of what waits in a queue. Says how many were deleted, and whether there may be more.
+CREATE FUNCTION purge(p_queue text, p_max integer, OUT deleted integer, OUT more boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint := now_ms();
+    seqs bigint[];
+    statuses smallint[];
+BEGIN
+    seqs := ARRAY(
+        SELECT p.seq FROM pending p
+        WHERE p.queue = p_queue AND (p.is_head OR p.chained)
+            AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > now)
+        ORDER BY p.seq LIMIT p_max);
+    more := cardinality(seqs) = p_max;
+    PERFORM take_chains(seqs);
+    PERFORM FROM pending p WHERE p.seq = ANY (seqs) ORDER BY p.seq FOR UPDATE;
+    SELECT coalesce(array_agg(p.seq), '{}'),
+        coalesce(array_agg((CASE WHEN p.expires_at <= now THEN 3 ELSE 4 END)::smallint), '{}')
+    INTO seqs, statuses FROM pending p
+    WHERE p.seq = ANY (seqs) AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > now);
+    PERFORM end_messages(now, seqs, statuses, NULL, NULL, NULL);
+    deleted := cardinality(array_remove(statuses, 3::smallint));
+END
+$$;
+
+CREATE FUNCTION pause(p_queue text, p_paused boolean) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE queue SET paused = p_paused WHERE name = p_queue;
+    RETURN FOUND;
+END
+$$;

@@ -1,0 +1,137 @@
+-- Names sort by their bytes ("C"), as they do in every other ledger.
+
+-- The one door to time: every decision of the ledger reads the clock here, once.
+CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+$$;
+
+CREATE TABLE meta (
+    one  boolean PRIMARY KEY DEFAULT true CHECK (one),
+    -- Ids of two ledgers differ by it: 22 bits.
+    salt integer NOT NULL
+);
+INSERT INTO meta (salt) VALUES (floor(random() * 4194304)::integer);
+
+-- Numbers messages in the order of admission, and requeued ones in the order of their return.
+CREATE SEQUENCE message_seq;
+-- Fencing tokens. Logged before it is used, so that it never repeats itself after a crash.
+CREATE SEQUENCE lease_seq;
+-- Gateways, one number for each life.
+CREATE SEQUENCE life_seq;
+
+CREATE TABLE queue (
+    name   text COLLATE "C" PRIMARY KEY,
+    paused boolean NOT NULL DEFAULT false
+);
+
+-- Written once, save for an edited text. What became of a message stands in the tables beside it.
+CREATE TABLE message (
+    seq          bigint PRIMARY KEY,
+    admitted_at  bigint NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
+    recipient    text COLLATE "C",
+    -- Whether it waits for the earlier ones of its recipient.
+    chained      boolean NOT NULL,
+    lane         smallint NOT NULL,
+    user_id      text COLLATE "C",
+    expires_at   bigint,
+    headers      text,
+    ack_required boolean NOT NULL,
+    body         bytea NOT NULL,
+    checksum     bigint NOT NULL
+) PARTITION BY RANGE (seq);
+
+-- How a message ended, with the attempt that ended it. status: 1 delivered, 2 dead, 3 expired, 4 deleted.
+CREATE TABLE outcome (
+    seq        bigint PRIMARY KEY,
+    status     smallint NOT NULL,
+    at         bigint NOT NULL,
+    due_at     bigint NOT NULL,
+    reason     text,
+    number     integer,
+    latency_ms bigint
+) PARTITION BY RANGE (seq);
+CREATE INDEX outcome_dead ON outcome (seq) WHERE status = 2;
+
+-- Attempts that left their message pending. result: 0 delivered, 1 failed, 2 accepted, 3 expired, 4 requeued.
+CREATE TABLE attempt (
+    seq        bigint NOT NULL,
+    number     integer NOT NULL,
+    at         bigint NOT NULL,
+    latency_ms bigint NOT NULL,
+    result     smallint NOT NULL,
+    reason     text,
+    PRIMARY KEY (seq, number)
+) PARTITION BY RANGE (seq);
+
+CREATE TABLE message_default PARTITION OF message DEFAULT;
+CREATE TABLE outcome_default PARTITION OF outcome DEFAULT;
+CREATE TABLE attempt_default PARTITION OF attempt DEFAULT;
+
+-- What waits or is under way. A claim locks its row and changes nothing in it.
+CREATE TABLE pending (
+    seq          bigint PRIMARY KEY,
+    admitted_at  bigint NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
+    recipient    text COLLATE "C",
+    chained      boolean NOT NULL,
+    -- Its place in its chain.
+    place        bigint NOT NULL,
+    lane         smallint NOT NULL,
+    is_head      boolean NOT NULL,
+    -- A head's: the highest lane waiting in its chain.
+    line_lane    smallint NOT NULL,
+    due_at       bigint NOT NULL,
+    -- When it is due, unless it is held for longer.
+    claimable_at bigint NOT NULL,
+    expires_at   bigint,
+    -- The number of the last attempt that was spent on it, and how many of them count as failures or as accepted.
+    spent        integer NOT NULL DEFAULT 0,
+    failures     integer NOT NULL DEFAULT 0,
+    acks         integer NOT NULL DEFAULT 0
+);
+CREATE INDEX pending_line ON pending (queue, line_lane, claimable_at, seq) WHERE is_head;
+CREATE INDEX pending_chain ON pending (queue, recipient, place) WHERE chained;
+CREATE INDEX pending_expiry ON pending (expires_at) WHERE expires_at IS NOT NULL;
+
+-- One row for each recipient with pending messages, by lane. Whoever adds or removes one of them, or waits for a lock
+-- on one, holds this row. Rows are taken in the order of their key.
+CREATE TABLE chain (
+    queue     text COLLATE "C" NOT NULL,
+    recipient text COLLATE "C" NOT NULL,
+    high      integer NOT NULL,
+    normal    integer NOT NULL,
+    low       integer NOT NULL,
+    PRIMARY KEY (queue, recipient)
+);
+
+CREATE TABLE lease (
+    seq     bigint PRIMARY KEY,
+    queue   text COLLATE "C" NOT NULL,
+    token   bigint NOT NULL,
+    ends_at bigint NOT NULL
+);
+
+CREATE TABLE key (
+    key         bytea PRIMARY KEY,
+    fingerprint bytea NOT NULL,
+    seq         bigint NOT NULL,
+    admitted_at bigint NOT NULL
+);
+CREATE INDEX key_age ON key (admitted_at);
+
+CREATE TABLE quota (
+    user_id    text COLLATE "C" PRIMARY KEY,
+    max        bigint NOT NULL,
+    window_ms  bigint NOT NULL,
+    count      bigint NOT NULL,
+    since      bigint NOT NULL,
+    -- Later windows that hold deferred messages: when they begin, and how many.
+    later_at   bigint[] NOT NULL DEFAULT '{}',
+    later      bigint[] NOT NULL DEFAULT '{}'
+);
+
+-- Rows that are inserted and deleted all day: look at them often.
+ALTER TABLE pending SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+ALTER TABLE chain SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+ALTER TABLE lease SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);

@@ -1,0 +1,87 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_domain::{QueueName, QueueRule};
+
+use crate::SessionHook;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `postgres://user:password@host:port/database`, or libpq's words.
+    pub url: String,
+    pub tls: Tls,
+    pub connections_max: usize,
+    /// How long a call waits for a free connection.
+    pub connection_wait: Duration,
+    pub connect_timeout: Duration,
+    /// How long the server may take for one statement, and wait for one lock.
+    pub statement_timeout: Duration,
+    pub lock_timeout: Duration,
+    /// Items of one kind that may wait for the next round trip, and how many of them it takes at the most.
+    pub intake_max: usize,
+    pub batch_max: usize,
+    pub pending_max: u64,
+    pub idempotency_window_ms: u64,
+    /// How long delivered, expired and deleted messages can be looked up.
+    pub retention_ms: u64,
+    /// How many messages stand in one partition of the tables, to be dropped together.
+    pub partition_messages: u64,
+    pub slots_max: u64,
+    pub slot_retention_ms: u64,
+    /// How queues are kept, by name; those not named follow `queue_rule`.
+    pub queue_rules: Vec<(QueueName, QueueRule)>,
+    pub queue_rule: QueueRule,
+    /// How often who waits for a message looks by himself, should no notification come.
+    pub poll: Duration,
+    /// At most one notification goes out to the other processes in that time.
+    pub notify_every: Duration,
+    pub sweep_every: Duration,
+    /// Whether a server may be used that does not sync what it commits.
+    pub allow_unsafe_server: bool,
+    /// Run on every connection before each use. For tests.
+    pub session_hook: Option<SessionHook>,
+}
+
+/// How connections are encrypted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tls {
+    Off,
+    /// The server's certificate and name are verified, against the given file of certificates or the system's.
+    On {
+        roots: Option<PathBuf>,
+    },
+}
+
+impl Options {
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            tls: Tls::Off,
+            connections_max: 16,
+            connection_wait: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(2),
+            statement_timeout: Duration::from_secs(5),
+            lock_timeout: Duration::from_secs(3),
+            intake_max: 8_192,
+            batch_max: 512,
+            pending_max: 50_000_000,
+            idempotency_window_ms: 86_400_000,
+            retention_ms: 3 * 86_400_000,
+            partition_messages: 5_000_000,
+            slots_max: 50_000_000,
+            slot_retention_ms: 86_400_000,
+            queue_rules: Vec::new(),
+            queue_rule: QueueRule::default(),
+            poll: Duration::from_millis(250),
+            notify_every: Duration::from_millis(5),
+            sweep_every: Duration::from_secs(1),
+            allow_unsafe_server: false,
+            session_hook: None,
+        }
+    }
+
+    pub(crate) fn rule_of(&self, queue: &QueueName) -> QueueRule {
+        let named = self.queue_rules.iter().find(|(name, _)| name == queue);
+        named.map_or(self.queue_rule, |(_, rule)| *rule)
+    }
+}

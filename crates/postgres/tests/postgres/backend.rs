@@ -1,0 +1,103 @@
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidegate_domain::Clock as _;
+use tidegate_postgres::{Options, Postgres, SessionHook, migrate};
+use tidegate_testkit::services;
+use tidegate_testkit::{Backend, Opened, Setup, TestClock};
+use tokio_postgres::{Client, NoTls};
+
+/// The ledger's one door to time, held open by the test: every session is told the time before it is used.
+const TEST_CLOCK: &str = "CREATE OR REPLACE FUNCTION tidegate.now_ms() RETURNS bigint LANGUAGE sql VOLATILE \
+                          AS $$ SELECT current_setting('tidegate.test_now')::bigint $$";
+
+/// A database of its own for each case, copied from one that is migrated.
+pub struct PostgresBackend {
+    pub database: String,
+}
+
+static TEMPLATE: LazyLock<String> = LazyLock::new(|| {
+    let server = services::Postgres::shared();
+    let name = format!("template_{}", server.new_name());
+    server.sql("postgres", &format!("CREATE DATABASE {name}")).expect("a database");
+    let options = Options { allow_unsafe_server: true, ..Options::new(server.url(&name)) };
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(migrate(&options)).expect("a migration");
+    })
+    .join()
+    .expect("migrated");
+    server.sql(&name, TEST_CLOCK).expect("the test's clock");
+    name
+});
+
+impl PostgresBackend {
+    pub fn new() -> Self {
+        let server = services::Postgres::shared();
+        let database = server.new_name();
+        let copy = format!("CREATE DATABASE {database} TEMPLATE {}", *TEMPLATE);
+        server.sql("postgres", &copy).expect("a database");
+        Self { database }
+    }
+
+    pub fn options(&self, setup: &Setup) -> Options {
+        Options {
+            allow_unsafe_server: true,
+            connections_max: 6,
+            pending_max: setup.pending_max as u64,
+            idempotency_window_ms: setup.idempotency_window_ms,
+            slots_max: setup.slots_max as u64,
+            slot_retention_ms: setup.slot_retention_ms,
+            queue_rules: setup.queue_rules.clone(),
+            // The longest that a test lets pass between admission and look-up.
+            retention_ms: 400 * 86_400_000,
+            poll: Duration::from_millis(10),
+            // The cases sweep when they want it.
+            sweep_every: Duration::from_secs(600),
+            session_hook: Some(told_by(setup.clock.clone())),
+            ..Options::new(services::Postgres::shared().url(&self.database))
+        }
+    }
+
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        let url = services::Postgres::shared().url(&self.database);
+        let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+fn told_by(clock: Arc<TestClock>) -> SessionHook {
+    SessionHook(Arc::new(move |client| {
+        let now = clock.now().millis();
+        Box::pin(async move { client.batch_execute(&format!("SET tidegate.test_now = '{now}'")).await })
+    }))
+}
+
+#[async_trait]
+impl Backend for PostgresBackend {
+    async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
+        let ledger = Arc::new(Postgres::open(self.options(setup)).await?);
+        // There are no slots on PostgreSQL yet.
+        let slots = Arc::new(tidegate_testkit::ModelLedger::new(setup.clone()));
+        Ok(Opened { ledger: ledger.clone(), slots, queues: ledger })
+    }
+
+    async fn close(&self, opened: Opened) -> anyhow::Result<()> {
+        drop(opened);
+        let client = self.client().await?;
+        client.batch_execute(include_str!("void_leases.sql")).await?;
+        Ok(())
+    }
+}
+
+impl Drop for PostgresBackend {
+    fn drop(&mut self) {
+        // Whoever is still connected is cut off: the case is over.
+        let drop = format!("DROP DATABASE {} WITH (FORCE)", self.database);
+        if let Err(error) = services::Postgres::shared().sql("postgres", &drop) {
+            eprintln!("{error:#}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+use crate::backend::PostgresBackend;
+
+tidegate_testkit::conformance_cases!(PostgresBackend::new());
+
+tidegate_testkit::queue_cases!(PostgresBackend::new());

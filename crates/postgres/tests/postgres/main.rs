@@ -1,0 +1,5 @@
+//! The ledger on PostgreSQL against the contracts of its ports and against the model, on a real server.
+
+mod backend;
+mod conformance;
+mod model;
