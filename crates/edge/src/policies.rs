@@ -1,9 +1,11 @@
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName};
+use percent_encoding::percent_decode_str;
 use tidegate_domain::limits::{Asked, Policies, Policy, Snapshot, Tightest, Verdict};
 
 use crate::{ApiError, Principal};
@@ -71,7 +73,7 @@ impl PolicyGate {
         principal: Option<&Principal>,
     ) -> Result<Option<Question>, ApiError> {
         let in_force = self.policies.in_force();
-        let (method, path) = (request.method().as_str(), request.uri().path());
+        let (method, path) = (request.method().as_str(), &*decoded(request.uri().path()));
         let mut caller = Caller::new(request, principal, &self.options);
         let mut asked = Vec::new();
         for (place, known) in in_force.iter().enumerate() {
@@ -119,6 +121,19 @@ impl PolicyGate {
         }
         headers::put_degraded(headers, signature.degraded);
         headers.extend(signature.debug);
+    }
+}
+
+/// A path by what its handler will read in it: `/%61` is `/a`. An encoded slash parts no segments, so it stays.
+fn decoded(path: &str) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return Cow::Borrowed(path);
+    }
+    let kept = path.replace("%2F", "%252F").replace("%2f", "%252f");
+    match percent_decode_str(&kept).decode_utf8() {
+        Ok(text) => Cow::Owned(text.into_owned()),
+        // No handler takes it.
+        Err(_) => Cow::Borrowed(path),
     }
 }
 

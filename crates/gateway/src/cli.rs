@@ -74,10 +74,16 @@ impl Cli {
 }
 
 fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
-    let settings = Loaded::from_sources(&args.sources()?)?.settings;
+    let sources = args.sources()?;
+    let settings = Loaded::from_sources(&sources)?.settings;
     let read_policies = Box::new(move || {
-        let sources = args.sources().map_err(|error| ReloadError::Unreadable(format!("{error:#}")))?;
-        Ok(Loaded::from_sources(&sources)?.settings.policies)
+        let unreadable = ReloadError::Unreadable;
+        let now = args.sources().map_err(|error| unreadable(format!("{error:#}")))?;
+        // Without it all policies would be gone, and with them all limits.
+        if let (Some((path, _)), None) = (&sources.file, &now.file) {
+            return Err(unreadable(format!("the configuration {} is no longer there", path.display())));
+        }
+        Ok(Loaded::from_sources(&now)?.settings.policies)
     });
     telemetry::init_logs(&settings.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -19,6 +19,7 @@ use tidegate_domain::Durability;
 use tidegate_domain::limits::Policy;
 use tidegate_edge::{GateOptions, Limits, PrincipalSpec, bind_is_loopback};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use self::layers::Layers;
 use self::reader::Reader;
@@ -241,9 +242,16 @@ impl LogSettings {
         let choices = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
         let format = reader.one_of("log.format", &choices);
         let level = reader.text("log.level");
-        if let Err(cause) = EnvFilter::try_new(level) {
+        // A lone word that is no level would be taken for the name of a part, and silence all the others.
+        let lone = |directive: &&str| !directive.contains('=') && directive.parse::<LevelFilter>().is_err();
+        let wrong = match (EnvFilter::try_new(level), level.split(',').map(str::trim).find(lone)) {
+            (Err(cause), _) => Some(cause.to_string()),
+            (_, Some(word)) => Some(format!("{word:?} is not a level")),
+            (Ok(_), None) => None,
+        };
+        if let Some(wrong) = wrong {
             let fix = "choose \"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
-            reader.problem_with_fix("log.level", format!("{level:?}: {cause}"), fix);
+            reader.problem_with_fix("log.level", format!("{level:?}: {wrong}"), fix);
         }
         Some(Self { level: level.to_owned(), format: format? })
     }

@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 const WAITING_MAX: usize = 4_096;
 const GROUP_MAX: usize = 512;
 
-/// Delivers by printing one line per message: `SMS SENT id=… user=… message="…"`.
+/// Delivers by printing one line per message: `SMS SENT id=… user=… message="…"`, with its `recipient="…"` where that is
+/// somebody else than the user.
 ///
 /// A thread of its own does the writing, so that a stalled pipe stalls deliveries and nothing else. A message
 /// counts as delivered when its line has been flushed.
@@ -80,12 +81,24 @@ fn write_lines(mut sink: impl Write, waiting: &Receiver<Line>) {
     }
 }
 
-/// The body is quoted and escaped: a message must not be able to forge a second line.
+/// The texts are quoted and escaped: a message must not be able to forge a second line.
 fn line(claim: &Claim, body: &Bytes) -> String {
     let user = claim.user.as_ref().map_or("-", |user| user.as_str());
     let text = String::from_utf8_lossy(body);
     let mut line = String::with_capacity(text.len() + 96);
-    let _ = write!(line, "SMS SENT id={} user={user} message=\"", claim.id);
+    let _ = write!(line, "SMS SENT id={} user={user}", claim.id);
+    // Most often they are the same.
+    if let Some(recipient) = claim.recipient.as_ref().filter(|recipient| recipient.as_str() != user) {
+        quote(&mut line, " recipient=", recipient.as_str());
+    }
+    quote(&mut line, " message=", &text);
+    line.push('\n');
+    line
+}
+
+fn quote(line: &mut String, name: &str, text: &str) {
+    line.push_str(name);
+    line.push('"');
     for c in text.chars() {
         match c {
             '"' => line.push_str("\\\""),
@@ -99,15 +112,14 @@ fn line(claim: &Claim, body: &Bytes) -> String {
             c => line.push(c),
         }
     }
-    line.push_str("\"\n");
-    line
+    line.push('"');
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use tidegate_domain::{Lane, MessageId, QueueName, Timestamp, UserId};
+    use tidegate_domain::{Lane, MessageId, QueueName, Recipient, Timestamp, UserId};
 
     use super::*;
 
@@ -156,6 +168,17 @@ mod tests {
         let expected =
             format!("SMS SENT id={id} user=1001 message=\"hi \\\"you\\\"\\nSMS SENT id=0 \\u001b[2J ü\"\n");
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_recipient_is_named_who_is_not_the_user() {
+        let to = |recipient: &str| Claim { recipient: Recipient::new(recipient).ok(), ..claim() };
+        let shown = |claim: &Claim| line(claim, &Bytes::from_static(b"hi"));
+        assert_eq!(shown(&to("1001")), shown(&claim()));
+        let nobody = Claim { user: None, ..to("a \"b\"") };
+        let expected =
+            format!("SMS SENT id={} user=- recipient=\"a \\\"b\\\"\" message=\"hi\"\n", claim().id);
+        assert_eq!(shown(&nobody), expected);
     }
 
     #[tokio::test]

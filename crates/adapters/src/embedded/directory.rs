@@ -1,5 +1,6 @@
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::Options;
@@ -42,7 +43,8 @@ pub(super) struct Directory {
 impl Directory {
     pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
         let fail = |cause| OpenError::Directory { dir: path.to_owned(), cause };
-        std::fs::create_dir_all(path).map_err(fail)?;
+        // Messages are nobody else's business.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
         let mut open = File::options();
         open.read(true).write(true).create(true).truncate(false);
         let mut lock = open.open(path.join("lock")).map_err(fail)?;

@@ -78,7 +78,7 @@ impl PathPattern {
         &self.text
     }
 
-    /// `path` as it stands in the request, without its query.
+    /// `path` without its query, decoded.
     pub fn matches(&self, path: &str) -> bool {
         let plainly = match &self.plain {
             Plain::Exact => *self.text == *path,

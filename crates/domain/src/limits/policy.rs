@@ -59,7 +59,9 @@ pub enum FailStrategy {
 
 impl Policy {
     pub fn is_about(&self, method: &str, path: &str) -> bool {
-        let method_fits = self.methods.as_ref().is_none_or(|methods| methods.iter().any(|m| m == method));
+        // A HEAD is a GET whose answer nobody reads: it costs the same.
+        let fits = |known: &String| known == method || method == "HEAD" && known == "GET";
+        let method_fits = self.methods.as_ref().is_none_or(|methods| methods.iter().any(fits));
         method_fits && self.pattern.matches(path)
     }
 }
@@ -132,6 +134,8 @@ mod tests {
         assert!(policy.is_about("GET", "/api/send") && !policy.is_about("GET", "/metrics"));
         policy.methods = Some(vec!["POST".into(), "PUT".into()]);
         assert!(policy.is_about("PUT", "/api/send") && !policy.is_about("GET", "/api/send"));
+        policy.methods = Some(vec!["GET".into()]);
+        assert!(policy.is_about("HEAD", "/api/send") && !policy.is_about("POST", "/api/send"));
     }
 
     #[test]

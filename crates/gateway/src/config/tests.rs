@@ -139,3 +139,14 @@ role = \"USER\"
     }
     assert!(!found.iter().any(|problem| problem.contains("hunter2") || problem.contains("tg_secret")));
 }
+
+#[test]
+fn a_level_that_is_none_does_not_silence_the_logs() {
+    for level in ["loud", "info,loud", "inf0"] {
+        let found = problems(&file(&format!("[log]\nlevel = \"{level}\"\n")));
+        assert!(matches!(&found[..], [problem] if problem.contains("is not a level")), "{found:?}");
+    }
+    for level in ["info", "WARN", "info,tidegate_edge=debug", "off"] {
+        assert_eq!(problems(&file(&format!("[log]\nlevel = \"{level}\"\n"))), [""; 0], "{level}");
+    }
+}

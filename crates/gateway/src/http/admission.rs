@@ -38,6 +38,15 @@ pub async fn admit_one(gateway: &Gateway, admission: Admission) -> Result<Accept
     results.pop().unwrap_or_else(|| Err(ApiError::internal("the ledger gave no answer for an admission")))
 }
 
+/// A slip in a queue's name must not make a queue that nobody empties.
+pub fn configured(gateway: &Gateway, text: &str) -> Result<QueueName, String> {
+    let queue = QueueName::new(text).map_err(|wrong| wrong.0.to_owned())?;
+    match gateway.queue_settings.named.contains_key(&queue) {
+        true => Ok(queue),
+        false => Err(format!("there is no queue {queue}; [[queues]] in the configuration names them")),
+    }
+}
+
 fn accepted(queue: &QueueName, admitted: Admitted) -> Result<Accepted, ApiError> {
     match admitted {
         Admitted::Admitted { id, at, .. } | Admitted::Deferred { id, at, .. } => {

@@ -1,6 +1,6 @@
 use axum::body::Body;
-use axum::response::Response;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use tidegate_domain::limits::Quota;
@@ -66,4 +66,9 @@ mod tests {
     fn whoever_waits_the_seconds_of_a_header_is_not_early() {
         assert_eq!([seconds(0), seconds(1), seconds(1_000), seconds(1_001)], [0, 1, 1, 2]);
     }
+}
+
+/// For a GET that takes something: a HEAD would take it too, and show nothing of it.
+pub async fn no_head() -> Response {
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET")]).into_response()
 }

@@ -73,7 +73,7 @@ async fn delete(
     if deleted.first() != Some(&true) {
         return Err(not_dead(id));
     }
-    tracing::info!(message = %id, principal = %principal.name, "dead letter removed");
+    tracing::info!(message_id = %id, principal = %principal.name, "dead letter removed");
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -30,7 +30,7 @@ pub fn checked(text: &str) -> Result<&str, &'static str> {
 /// Every duplicate is told: which message it repeats, and when that came.
 pub fn note_duplicate(id: MessageId, at: Timestamp) {
     metrics::counter!("tidegate_duplicates_total").increment(1);
-    tracing::info!(message = %id, first_at = iso(at), "duplicate request: its idempotency key was used before");
+    tracing::info!(message_id = %id, first_at = iso(at), "duplicate request: its idempotency key was used before");
 }
 
 fn wrong(message: &'static str) -> ApiError {

@@ -18,7 +18,7 @@ use tidegate_domain::Recipient;
 use tidegate_edge::{ApiError, FieldError, Principal, read_json};
 
 use super::Gateway;
-use super::answer::{self, iso};
+use super::answer::{self, iso, no_head};
 use super::envelope::RECIPIENT;
 use super::failure::check_admin;
 use super::fields::{Fields, Name};
@@ -29,8 +29,8 @@ const BUSY_RETRY_MS: u64 = 5_000;
 
 pub fn routes() -> Router<Arc<Gateway>> {
     Router::new()
-        .route("/inbox/{recipient}/messages", get(poll::messages))
-        .route("/inbox/{recipient}/events", get(events::events))
+        .route("/inbox/{recipient}/messages", get(poll::messages).head(no_head))
+        .route("/inbox/{recipient}/events", get(events::events).head(no_head))
         .route("/inbox/{recipient}/ack", post(ack::ack))
         .route("/api/v1/inbox-tokens", post(issue))
 }

@@ -56,7 +56,7 @@ async fn cancel(
     let conflict = |code, message: &str| ApiError::new(StatusCode::CONFLICT, code, message);
     match cancelled.first() {
         Some(Cancelled::Cancelled) => {
-            tracing::info!(message = %id, principal = %principal.name, "message cancelled");
+            tracing::info!(message_id = %id, principal = %principal.name, "message cancelled");
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         Some(Cancelled::UnderWay) => {

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::{HeaderValue, StatusCode};
-use tidegate_domain::{EventId, Forecast, Released, Reservation, Reserved, SlotConfigName};
+use tidegate_domain::{
+    EventId, Forecast, MessageRecord, Released, Reservation, Reserved, Slot, SlotConfigName, SlotMessage,
+};
 use tidegate_edge::{ApiError, FieldError, Principal, read_json};
 
-use self::answer::{ForecastAnswer, ItemAnswer, SlotAnswer, no_capacity, outcome, slot_used, unknown_event};
+use self::answer::{
+    ForecastAnswer, ItemAnswer, SlotAnswer, message_conflict, no_capacity, outcome, slot_used, unknown_event,
+};
 use super::answer::{iso, json, put_durability};
 use super::failure::{check_writable, from_ledger, full, overloaded};
 use super::fields::{Name, REQUESTED_TIME};
@@ -29,8 +33,13 @@ pub async fn assign(
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let asked = event::read_one(&gateway, read_json(request, &gateway.limits).await?)?;
-    let (config, requested) = (asked.config.clone(), asked.requested);
+    let (config, requested, message) = (asked.config.clone(), asked.requested, asked.message.clone());
     let reserved = reserve(&gateway, vec![asked]).await?.pop();
+    if let (Some(Reserved::Existing(slot)), Some(message)) = (&reserved, &message)
+        && !carries(&gateway, slot, message).await?
+    {
+        return Err(message_conflict(slot));
+    }
     let durability = gateway.ledger.durability();
     let mut response = match &reserved {
         Some(Reserved::Assigned(slot) | Reserved::Existing(slot)) => {
@@ -57,10 +66,16 @@ pub async fn assign_many(
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let batch = event::read_many(&gateway, read_json(request, &gateway.limits).await?)?;
-    let events: Vec<EventId> = batch.iter().map(|asked| asked.event.clone()).collect();
+    let events: Vec<_> = batch.iter().map(|asked| (asked.event.clone(), asked.message.clone())).collect();
     let reserved = reserve(&gateway, batch).await?;
-    let answers: Vec<_> =
-        events.iter().zip(&reserved).map(|(event, reserved)| ItemAnswer::new(event, reserved)).collect();
+    let mut answers = Vec::with_capacity(events.len());
+    for ((event, message), reserved) in events.iter().zip(&reserved) {
+        let conflict = match (reserved, message) {
+            (Reserved::Existing(slot), Some(message)) => !carries(&gateway, slot, message).await?,
+            _ => false,
+        };
+        answers.push(if conflict { ItemAnswer::conflict(event) } else { ItemAnswer::new(event, reserved) });
+    }
     let mut response = json(StatusCode::OK, &answers)?;
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)
@@ -159,6 +174,18 @@ async fn reserve(gateway: &Gateway, batch: Vec<Reservation>) -> Result<Vec<Reser
         }
     }
     Ok(reserved)
+}
+
+/// Whether an event's slot goes with that message. An event keeps what it was first given; another message must not
+/// vanish behind an answer that sounds like success.
+async fn carries(gateway: &Gateway, slot: &Slot, asked: &SlotMessage) -> Result<bool, ApiError> {
+    let Some(id) = slot.message else { return Ok(false) };
+    let kept = gateway.ledger.message(id).await.map_err(from_ledger)?;
+    let same = |kept: MessageRecord| {
+        kept.queue == asked.queue && kept.recipient == asked.recipient && kept.body == asked.body
+    };
+    // One that retention has removed was sent, and there is nothing left to compare with.
+    Ok(kept.is_none_or(same))
 }
 
 fn event_id(text: &str) -> Result<EventId, ApiError> {

@@ -25,7 +25,7 @@ pub async fn attempt(sender: Sender, claim: Claim, body: Bytes) -> Settlement {
     let delivery = match tokio::time::timeout(timeout, delivering).await {
         Ok(Ok(delivery)) => delivery,
         Ok(Err(_panic)) => {
-            tracing::error!(channel = channel.name(), message = %claim.id, "the channel panicked");
+            tracing::error!(channel = channel.name(), message_id = %claim.id, "the channel panicked");
             try_later("the channel failed")
         }
         Err(_elapsed) => try_later(&format!("no answer within {} ms", timeout.as_millis())),
@@ -55,7 +55,7 @@ pub fn held(sender: &Sender, claim: &Claim) -> Option<Settlement> {
 /// What needs no attempt, because none can succeed.
 pub fn hopeless(claim: &Claim, retry: &RetryPolicy) -> Option<Settlement> {
     let reason = if claim.body.is_none() {
-        tracing::error!(message = %claim.id, queue = %claim.queue, "the message is damaged on disk; it becomes a dead letter");
+        tracing::error!(message_id = %claim.id, queue = %claim.queue, "the message is damaged on disk; it becomes a dead letter");
         "damaged on disk".to_owned()
     } else if claim.failures >= retry.attempts_max {
         // Its last attempts ended with a lease, not with an answer: a message that takes its sender down must

@@ -62,9 +62,23 @@ fn a_configuration_with_problems_changes_nothing_and_says_why() {
     assert!(line.contains("policies.capacity"), "{line}");
     assert_eq!(gateway.get("/nowhere").status, 429, "the old one is in force");
     std::fs::remove_file(dir.path().join("tidegate.toml")).unwrap();
-    // Without a file there are no policies; the gateway was started by its default name.
-    assert_eq!(gateway.post("/admin/policies/reload", &json!({})).status, 200);
-    assert_eq!(gateway.get("/nowhere").status, 404);
+    // Without its file there would be no policies at all.
+    let answer = gateway.post("/admin/policies/reload", &json!({}));
+    assert_eq!((answer.status, &answer.json()["code"]), (400, &json!("unreadable_configuration")));
+    assert_eq!(gateway.get("/nowhere").status, 429, "the old one is in force");
+}
+
+#[test]
+fn no_spelling_of_a_path_and_no_head_gets_around_a_policy() {
+    let dir = tempdir().unwrap();
+    configure(dir.path(), &policy("p", "/api/config/?ob", 2, "methods = [\"GET\"]"));
+    let gateway = start(dir.path());
+    gateway.post("/api/config", &json!({"userId": "bob", "rateLimit": 1, "timeWindow": 60}));
+    let ask = |method, path| client::exchange(gateway.address, method, path, &[], "").status;
+    assert_eq!((ask("GET", "/api/config/%62ob"), ask("HEAD", "/api/config/bob")), (200, 200));
+    assert_eq!((ask("GET", "/api/config/b%6Fb"), ask("HEAD", "/api/config/%62%6f%62")), (429, 429));
+    // An encoded slash stays within its segment.
+    assert_eq!((ask("GET", "/api/config/%2Fob"), ask("GET", "/api/config/xx%2Fob")), (404, 404));
 }
 
 #[test]

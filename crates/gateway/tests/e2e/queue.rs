@@ -52,6 +52,10 @@ fn what_is_pushed_is_popped_once_oldest_first_byte_for_byte() {
         let answer = pop(&gateway, "jobs", &[]);
         assert_eq!((answer.status, &answer.json()), (200, pushed));
     }
+    push(&gateway, "jobs", "kept", &[]);
+    let unseen = exchange(gateway.address, "HEAD", "/queue/pop", &[("consumerGroup", "jobs")], "");
+    assert_eq!((unseen.status, unseen.header("Allow")), (405, Some("GET")));
+    assert_eq!(pop(&gateway, "jobs", &[]).json()["content"], "kept");
     let empty = pop(&gateway, "jobs", &[]);
     assert_eq!((empty.status, &empty.json()["code"]), (404, &json!("queue_empty")));
     assert_eq!(empty.json()["path"], "/queue/pop");

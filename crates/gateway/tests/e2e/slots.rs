@@ -217,3 +217,28 @@ pub fn fields(answer: &Answer) -> Vec<String> {
     names.sort_unstable();
     names
 }
+
+#[test]
+fn an_event_keeps_the_message_it_was_first_given_and_another_is_refused() {
+    let dir = tempdir().unwrap();
+    let gateway = configured(dir.path(), &per_window(3));
+    let ask = |event: &str, message: &Value| {
+        let body = json!({"eventId": event, "requestedTime": NOON, "message": message});
+        gateway.post("/api/v1/slots", &body)
+    };
+    let first = ask("a", &json!("hello"));
+    assert_eq!((first.status, ask("a", &json!("hello")).json()), (200, first.json()));
+    assert_eq!(ask("a", &Value::Null).json(), first.json());
+    let other = ask("a", &json!("goodbye"));
+    assert_eq!((other.status, &other.json()["code"]), (409, &json!("message_conflict")));
+    assert_eq!(other.json()["messageId"], first.json()["messageId"]);
+
+    assert_eq!(slot(&gateway, "b", NOON).status, 200);
+    assert_eq!(ask("b", &json!("too late")).status, 409);
+    let events = [json!({"eventId": "b", "requestedTime": NOON, "message": "too late"})];
+    let results = gateway.post("/api/v1/slots/batch", &json!({"events": events})).json();
+    assert_eq!(results, json!([{"eventId": "b", "status": "message_conflict"}]));
+
+    let lost = ask("c", &json!({"recipient": null, "body": "x", "queue": "smss"}));
+    assert_eq!((lost.status, &lost.json()["fields"][0]["field"]), (400, &json!("message.queue")), "{lost:?}");
+}

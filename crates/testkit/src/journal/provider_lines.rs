@@ -6,7 +6,7 @@ use super::ProviderJournal;
 /// Adds the deliveries in what a gateway with the `log` channel wrote to its stdout during one life:
 ///
 /// ```text
-/// SMS SENT id=<message id> user=<user id or -> message=<JSON string>
+/// SMS SENT id=<message id> user=<user id or -> [recipient=<JSON string>] message=<JSON string>
 /// ```
 ///
 /// Other lines are not deliveries. A last line without its newline was cut off by the process' death: the
@@ -27,6 +27,7 @@ fn read_line(line: &str, journal: &mut ProviderJournal) -> anyhow::Result<()> {
     let rest = line.strip_prefix("id=").context("no id")?;
     let (id, rest) = rest.split_once(" user=").context("no user")?;
     let (user, message) = rest.split_once(" message=").context("no message")?;
+    let user = user.split_once(" recipient=\"").map_or(user, |(user, _)| user);
     let id: MessageId = id.parse()?;
     let message: String = serde_json::from_str(message)?;
     journal.note(id, (user != "-").then_some(user), &message);

@@ -67,7 +67,7 @@ pub async fn one(
         gateway.queues.requeue(vec![Requeue { id, body, delay_ms: 0 }]).await.map_err(from_ledger)?;
     match requeued.first() {
         Some(Requeued::Requeued) => {
-            tracing::info!(message = %id, edited, principal = %principal.name, "dead letter requeued");
+            tracing::info!(message_id = %id, edited, principal = %principal.name, "dead letter requeued");
             answer::json(
                 StatusCode::OK,
                 &json!({"id": id.to_string(), "status": "pending", "edited": edited}),

@@ -5,10 +5,10 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 use serde_json::{Map, Value, json};
-use tidegate_domain::{Admission, Headers, QueueName, Recipient};
+use tidegate_domain::{Admission, Headers, Recipient};
 use tidegate_edge::{ApiError, Principal, read_json, read_json_or_array};
 
-use crate::http::admission::{Accepted, admit, put_replay};
+use crate::http::admission::{Accepted, admit, configured, put_replay};
 use crate::http::answer::{self, iso, put_durability, weaker_durability};
 use crate::http::envelope::{Envelope, RECIPIENT};
 use crate::http::failure::{check_writable, overloaded};
@@ -123,15 +123,6 @@ fn read(
     envelope.key = envelope.key.or(key);
     let body = Bytes::from(body?);
     Some(envelope.admission(gateway, (&principal.name, OPERATION), queue?, body))
-}
-
-/// A slip in a queue's name must not make a queue that nobody empties.
-fn configured(gateway: &Gateway, text: &str) -> Result<QueueName, String> {
-    let queue = QueueName::new(text).map_err(|wrong| wrong.0.to_owned())?;
-    match gateway.queue_settings.named.contains_key(&queue) {
-        true => Ok(queue),
-        false => Err(format!("there is no queue {queue}; [[queues]] in the configuration names them")),
-    }
 }
 
 fn read_headers(object: Map<String, Value>) -> Result<Headers, String> {

@@ -5,6 +5,7 @@ use tidegate_edge::ApiError;
 
 use crate::http::answer::{iso, weaker_durability};
 
+const MESSAGE_CONFLICT: &str = "message_conflict";
 /// Only a release or another configuration makes room: no use in asking at once.
 const NO_CAPACITY_RETRY_MS: u64 = 60_000;
 
@@ -81,6 +82,26 @@ impl<'a> ItemAnswer<'a> {
             delay_ms: slot.map(|slot| slot.scheduled.since_ms(slot.requested)),
             message_id: slot.and_then(|slot| slot.message).map(|id| id.to_string()),
         }
+    }
+
+    /// See [`message_conflict`].
+    pub fn conflict(event: &'a EventId) -> Self {
+        let (scheduled_time, delay_ms, message_id) = (None, None, None);
+        Self { event_id: event.as_str(), status: MESSAGE_CONFLICT, scheduled_time, delay_ms, message_id }
+    }
+}
+
+/// The event has a slot with another message, or with none.
+pub fn message_conflict(slot: &Slot) -> ApiError {
+    let what = if slot.message.is_some() { "another message" } else { "no message" };
+    let message = format!(
+        "event {} has its slot already, with {what}; nothing was stored. Use another eventId, or give the slot back first",
+        slot.event
+    );
+    let error = ApiError::new(StatusCode::CONFLICT, MESSAGE_CONFLICT, message);
+    match slot.message {
+        Some(id) => error.with("messageId", id.to_string().into()),
+        None => error,
     }
 }
 

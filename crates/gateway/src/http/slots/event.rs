@@ -1,9 +1,10 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use tidegate_domain::{EventId, Lane, QueueName, Recipient, Reservation, SlotConfigName, SlotMessage};
+use tidegate_domain::{EventId, Lane, Recipient, Reservation, SlotConfigName, SlotMessage};
 use tidegate_edge::ApiError;
 
 use crate::http::Gateway;
+use crate::http::admission::configured;
 use crate::http::fields::{CONFIG_NAME, Fields, MESSAGE, Name, PRIORITY, REQUESTED_TIME};
 use crate::http::times::instant;
 
@@ -87,7 +88,7 @@ fn read_message(gateway: &Gateway, fields: &mut Fields) -> Option<Option<SlotMes
 }
 
 fn read_object(gateway: &Gateway, fields: &mut Fields) -> Option<SlotMessage> {
-    let queue = fields.parsed_or(QUEUE, || gateway.queue.clone(), QueueName::new);
+    let queue = fields.parsed_or(QUEUE, || gateway.queue.clone(), |text| configured(gateway, text));
     let recipient = match fields.take(RECIPIENT) {
         Some(Value::Null) => Some(None),
         Some(Value::String(text)) => match Recipient::new(&text) {
