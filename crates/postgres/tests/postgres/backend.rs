@@ -41,6 +41,29 @@ impl PostgresBackend {
         Self { database }
     }
 
+    /// An empty database: whoever opens the ledger first migrates it, and time is the server's.
+    pub fn empty() -> Self {
+        let server = services::Postgres::shared();
+        let database = server.new_name();
+        server.sql("postgres", &format!("CREATE DATABASE {database}")).expect("a database");
+        Self { database }
+    }
+
+    /// As many ledgers on the one database as there are gateways, in real time.
+    pub async fn gateways(&self, count: usize, adjust: impl Fn(&mut Options)) -> Vec<Arc<Postgres>> {
+        let opened = futures_util::future::join_all((0..count).map(|_| {
+            let mut options = Options {
+                session_hook: None,
+                sweep_every: Duration::from_millis(50),
+                notify_every: Duration::from_millis(2),
+                ..self.options(&Setup { pending_max: 1_000_000, ..Setup::default() })
+            };
+            adjust(&mut options);
+            Postgres::open(options)
+        }));
+        opened.await.into_iter().map(|opened| Arc::new(opened.expect("a ledger"))).collect()
+    }
+
     pub fn options(&self, setup: &Setup) -> Options {
         Options {
             allow_unsafe_server: true,

@@ -2,4 +2,8 @@
 
 mod backend;
 mod conformance;
+mod cuts;
+mod gateways;
 mod model;
+mod opening;
+mod order;
