@@ -292,8 +292,7 @@ impl Queues for Embedded {
             let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             let left_ms = wait_ms.saturating_sub(waited_ms);
             if !rows.is_empty() || left_ms == 0 || max == 0 {
-                // They are delivered already, and their rows stay for a while: a read that fails loses the answer,
-                // not the rows.
+                // They come with their texts: nothing is left that could fail.
                 return self.with_texts(queue, rows).await;
             }
             self.ask(|reply| Command::Ready(queue.clone(), left_ms, reply)).await?;

@@ -14,6 +14,7 @@ use crate::{
 pub trait Queues: Debug + Send + Sync + 'static {
     /// Takes up to `max` messages for good, in the order of [`claim`](crate::Ledger::claim), waiting up to
     /// `wait_ms` for the first: they are delivered when this answers, in one commit. No message is answered twice.
+    /// What can't be read is not taken. What is damaged is not answered; it is dead.
     async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError>;
 
     /// Lets leases end that much later than now. A token that is not the current lease's changes nothing.

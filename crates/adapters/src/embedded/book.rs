@@ -19,7 +19,7 @@ mod endings;
 mod leases;
 mod reservations;
 
-pub(super) use endings::PURGE_MAX;
+pub(super) use endings::{PURGE_MAX, Text};
 
 /// Leases of one life of the ledger; beyond them come the tokens of the next.
 const TOKEN_BITS: u32 = 40;

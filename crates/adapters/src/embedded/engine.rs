@@ -146,8 +146,9 @@ impl Engine {
             let (book, store) = (&mut self.book, &self.store);
             changed.push(match change {
                 Change::Pop { queue, max } => {
-                    let popped = book.pop(&queue, max, now, &mut group);
-                    Changed::Popped(popped.into_iter().map(|leased| with_text(book, leased)).collect())
+                    let popped = book.pop(&queue, max, now, &mut group, |seq| store.text(seq));
+                    let row = |(leased, message)| ClaimedRow { leased, message: Some(message) };
+                    Changed::Popped(popped.into_iter().map(row).collect())
                 }
                 Change::Ack(ids) => {
                     let ack = |id: MessageId| {

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::tempdir;
 use tidegate_testkit::{Disk, can_cut_power};
 
+use crate::client::exchange;
 use crate::gateway::{Gateway, command, eventually, start};
 
 /// sysexits' EX_IOERR.
@@ -100,6 +101,29 @@ fn damage_is_reported_with_the_file_and_never_served() {
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("ledger.db") && said.contains("damaged"), "{said}");
+}
+
+/// A pop must not count as delivered what it can't hand out.
+#[test]
+fn a_damaged_message_is_not_popped_and_becomes_a_dead_letter() {
+    let dir = tempdir().unwrap();
+    let gateway = start(dir.path());
+    let push = |text: &str| {
+        exchange(gateway.address, "POST", "/queue/push", &[("consumerGroup", "jobs")], text).json()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let (damaged, sound) = (push("paint the fence"), push("mow the lawn"));
+    assert_eq!(gateway.stop().code(), Some(0));
+    replace(&dir.path().join("data/ledger.db"), b"paint the fence", b"paint the house");
+
+    let gateway = start(dir.path());
+    let popped = exchange(gateway.address, "GET", "/queue/pop", &[("consumerGroup", "jobs")], "");
+    assert_eq!((popped.status, &popped.json()["id"]), (200, &serde_json::json!(sound)), "{popped:?}");
+    gateway.stderr.wait_for("damaged on disk");
+    let totals = gateway.get("/api/v1/stats").json()["totals"].clone();
+    assert_eq!((&totals["dead"], &totals["delivered"]), (&1.into(), &1.into()), "{damaged}: {totals}");
 }
 
 fn id_of(gateway: &Gateway, message: &str) -> String {

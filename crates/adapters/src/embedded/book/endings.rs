@@ -5,7 +5,7 @@ use tidegate_domain::{
 };
 
 use super::super::line::{Arrival, Slot};
-use super::super::rows::{AttemptRow, DeadLetter, OutcomeRow, RequeueRow};
+use super::super::rows::{AttemptRow, DeadLetter, MessageRow, OutcomeRow, RequeueRow};
 use super::{Book, Group, Leased, Undo};
 
 /// Expired messages that one group settles at the most.
@@ -13,40 +13,60 @@ const EXPIRE_MAX: usize = 1_000;
 /// Messages that a purge takes back at a time; few in tests, so that a purge of little has its slices too.
 pub(in crate::embedded) const PURGE_MAX: usize = if cfg!(test) { 4 } else { 1_000 };
 
+/// A message's text, as the disk has it.
+pub(in crate::embedded) enum Text {
+    Sound(MessageRow),
+    Damaged,
+    Unreadable,
+}
+
 impl Book {
-    /// Takes messages for good. They leave the line at once, so that the next of their recipients may go too.
+    /// Takes messages for good, with their texts: what can't be read must not be taken, so `read` is asked for what is
+    /// no longer in memory. They leave the line at once, so that the next of their recipients may go too.
     pub(in crate::embedded) fn pop(
         &mut self,
         queue: &QueueName,
         max: usize,
         now: Timestamp,
         group: &mut Group,
-    ) -> Vec<Leased> {
+        read: impl Fn(u64) -> Text,
+    ) -> Vec<(Leased, MessageRow)> {
         let Some(queue) = self.queues.id(queue).filter(|queue| self.queues.hands_out(*queue)) else {
             return Vec::new();
         };
         group.undo.push(Undo::Turn(queue, self.line.turn(queue)));
         let (mut popped, mut passed) = (Vec::new(), Vec::new());
-        while popped.len() < max
-            && let Some(slot) = self.line.take(queue, now)
-        {
+        while popped.len() < max {
+            let turn = self.line.turn(queue);
+            let Some(slot) = self.line.take(queue, now) else { break };
             let entry = self.line.entry(slot);
             let (seq, tries) = (entry.seq, entry.tries);
             if group.ended(seq).is_some() {
                 passed.push(slot);
                 continue;
             }
-            let (attempt, status) = (tries.last + 1, Status::Delivered);
+            let text = self.bodies.get(seq).cloned().map_or_else(|| read(seq), Text::Sound);
+            let (row, status, reason) = match text {
+                Text::Sound(row) => (Some(row), Status::Delivered, None),
+                Text::Damaged => (None, Status::Dead, Some("damaged on disk".to_owned())),
+                Text::Unreadable => {
+                    self.line.set_turn(queue, turn);
+                    passed.push(slot);
+                    break;
+                }
+            };
+            let attempt = tries.last + 1;
             group.undo.push(Undo::Popped(self.line.pluck(slot)));
-            group.end(OutcomeRow { seq, status, at: now, attempt, latency_ms: 0, reason: None });
-            popped.push(Leased {
+            group.end(OutcomeRow { seq, status, at: now, attempt, latency_ms: 0, reason });
+            let leased = Leased {
                 seq,
                 attempt,
                 failures: tries.failures.into(),
                 ack_attempts: tries.acks.into(),
                 token: self.take_token(),
                 until: now,
-            });
+            };
+            popped.extend(row.map(|row| (leased, row)));
         }
         for slot in passed {
             let entry = self.line.entry(slot);

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, params};
 use tidegate_domain::{MessageId, Status, Timestamp};
 
-use super::super::book::Group;
+use super::super::book::{Group, Text};
 use super::super::rows::DeadLetter;
 use super::{Store, Stub, as_i64, checksum, read, schema};
 
@@ -40,6 +40,25 @@ impl Store {
             tracing::error!(%id, %error, "a dead letter can't be read");
             None
         })
+    }
+
+    /// A message that is about to be handed out for good.
+    pub(in crate::embedded) fn text(&self, seq: u64) -> Text {
+        match read::messages(&self.connection, &[seq]).map(|mut found| found.pop()) {
+            Ok(Some(stored)) if stored.head_sound && stored.body_sound => Text::Sound(stored.row),
+            Ok(Some(stored)) if stored.head_sound => {
+                tracing::error!(seq, "a message is damaged on disk; it becomes a dead letter");
+                Text::Damaged
+            }
+            Ok(_) => {
+                tracing::error!(seq, "a message's row is damaged or gone; it is not handed out");
+                Text::Unreadable
+            }
+            Err(error) => {
+                tracing::error!(seq, %error, "a message can't be read; it is not handed out");
+                Text::Unreadable
+            }
+        }
     }
 
     /// As of the last commit. A row that can't be read is none.
