@@ -57,6 +57,13 @@ pub(crate) struct Signature {
     debug: HeaderMap,
 }
 
+impl GateOptions {
+    /// The key of a policy's bucket, from how a person names its client. The error says what the policy expects.
+    pub fn key_named(&self, policy: &Policy, text: &str) -> Result<String, &'static str> {
+        keys::named(policy, text, self)
+    }
+}
+
 impl PolicyGate {
     pub fn new(policies: Arc<Policies>, options: GateOptions) -> Self {
         Self { policies, options }

@@ -30,7 +30,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_domain::{Clock, Ledger, QueueName, Queues, Slots};
-use tidegate_edge::Limits;
+use tidegate_edge::{GateOptions, Limits};
 use tokio::sync::Semaphore;
 
 use crate::config::{QueuesSettings, Settings, SlotSettings};
@@ -60,6 +60,7 @@ pub struct Gateway {
     pub queue_settings: QueuesSettings,
     pub randomness: Randomness,
     pub policies: Arc<LivePolicies>,
+    pub gate: GateOptions,
     pub sender: Arc<SenderStatus>,
     pub channels: Vec<Arc<SharedChannel>>,
     pub devices: Option<Arc<dyn Devices>>,
@@ -96,6 +97,7 @@ impl Gateway {
             queue_settings: settings.queues.clone(),
             randomness: Randomness::new(),
             policies,
+            gate: settings.gate.clone(),
             sender: Arc::new(SenderStatus::new(settings.queues.pushed().count())),
             metrics,
             draining: AtomicBool::new(false),

@@ -60,13 +60,39 @@ impl<'a> Caller<'a> {
     }
 }
 
+/// The key under which a policy has somebody's bucket, from how a person names them: any address of a network, an
+/// API key or its SHA-256. The error says what the policy expects.
+pub(super) fn named(policy: &Policy, text: &str, options: &GateOptions) -> Result<String, &'static str> {
+    match &policy.key {
+        KeyStrategy::Ip => match text.split('/').next().unwrap_or(text).parse() {
+            Ok(ip) => Ok(bucket_key(ip, options.ipv6_prefix)),
+            Err(_) => Err("must be an address: this policy has a bucket for each"),
+        },
+        KeyStrategy::ApiKey { .. } if text != ANONYMOUS && !is_sha256(text) => {
+            Ok(sha256_hex(text.as_bytes()))
+        }
+        KeyStrategy::Header { .. } if text.len() > KEY_BYTES_MAX => Ok(hashed(text.as_bytes())),
+        KeyStrategy::ApiKey { .. } | KeyStrategy::Header { .. } | KeyStrategy::Principal => {
+            Ok(text.to_owned())
+        }
+    }
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn hashed(key: &[u8]) -> String {
+    format!("sha256:{}", sha256_hex(key))
+}
+
 /// Given twice is as good as not given: nobody can tell whose it is.
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut values = headers.get_all(name).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     match value.as_bytes().trim_ascii() {
         [] => None,
-        key if key.len() > KEY_BYTES_MAX => Some(format!("sha256:{}", sha256_hex(key))),
+        key if key.len() > KEY_BYTES_MAX => Some(hashed(key)),
         key => Some(String::from_utf8_lossy(key).into_owned()),
     }
 }

@@ -7,8 +7,8 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::routing::get;
 use tidegate_domain::limits::{
-    BucketCounts, BucketRule, Buckets, BucketsError, FailStrategy, KeyStrategy, PathPattern, Policy,
-    PolicyName, PolicyRule, Standing, Take, Taken,
+    BucketCounts, BucketRule, Buckets, BucketsError, FailStrategy, KeyStrategy, MissingKey, PathPattern,
+    Policy, PolicyName, PolicyRule, Standing, Take, Taken,
 };
 use tidegate_domain::{Clock, Timestamp};
 use tower::ServiceExt as _;
@@ -77,9 +77,8 @@ impl Buckets for Away {
     }
 }
 
-async fn ask(fail: FailStrategy) -> (Response, String) {
-    let policies = Arc::new(Policies::new(Arc::new(Away)).falling_back_on(Arc::new(Drained)));
-    let policy = Policy {
+fn policy(fail: FailStrategy) -> Policy {
+    Policy {
         name: PolicyName::new("all").unwrap(),
         pattern: PathPattern::new("/**").unwrap(),
         methods: None,
@@ -87,8 +86,12 @@ async fn ask(fail: FailStrategy) -> (Response, String) {
         refill_per_second: 1.0,
         rule: BucketRule::new(10, 1.0, 1, false).unwrap(),
         fail,
-    };
-    policies.replace(vec![policy]).await.unwrap();
+    }
+}
+
+async fn ask(fail: FailStrategy) -> (Response, String) {
+    let policies = Arc::new(Policies::new(Arc::new(Away)).falling_back_on(Arc::new(Drained)));
+    policies.replace(vec![policy(fail)]).await.unwrap();
     let options = GateOptions { trusted_proxies: Vec::new(), ipv6_prefix: 64, headers: HeaderStyle::Legacy };
     let second = Duration::from_secs(1);
     let limits = Limits {
@@ -146,4 +149,25 @@ async fn without_the_store_a_policy_that_falls_back_tells_its_share() {
         assert_eq!(response.headers()[name], value, "{name}");
     }
     assert!(body.contains("\"degraded\":true") && body.contains("holds 3 tokens here"), "{body}");
+}
+
+#[test]
+fn clients_are_found_by_what_people_call_them() {
+    let options = GateOptions { trusted_proxies: Vec::new(), ipv6_prefix: 64, headers: HeaderStyle::Off };
+    let key = |strategy: KeyStrategy, text: &str| {
+        options.key_named(&Policy { key: strategy, ..policy(FailStrategy::Open) }, text)
+    };
+    for (text, expected) in [
+        ("2001:db8:1:9::1", "2001:db8:1:9::/64"),
+        ("2001:db8:1:9::/64", "2001:db8:1:9::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+    ] {
+        assert_eq!(key(KeyStrategy::Ip, text).as_deref(), Ok(expected));
+    }
+    assert!(key(KeyStrategy::Ip, "zzz").is_err());
+    let hash = crate::auth::sha256_hex(b"secret");
+    let by_key = || KeyStrategy::ApiKey { missing: MissingKey::Anonymous };
+    assert_eq!((key(by_key(), "secret"), key(by_key(), &hash)), (Ok(hash.clone()), Ok(hash.clone())));
+    assert_eq!(key(by_key(), "anonymous").as_deref(), Ok("anonymous"));
+    assert_eq!(key(KeyStrategy::Principal, "ann").as_deref(), Ok("ann"));
 }

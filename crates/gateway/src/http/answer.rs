@@ -52,6 +52,11 @@ pub fn put_durability(headers: &mut HeaderMap, durability: Durability) {
     }
 }
 
+/// For a GET that takes something: a HEAD would take it too, and show nothing of it.
+pub async fn no_head() -> Response {
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET")]).into_response()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,9 +71,4 @@ mod tests {
     fn whoever_waits_the_seconds_of_a_header_is_not_early() {
         assert_eq!([seconds(0), seconds(1), seconds(1_000), seconds(1_001)], [0, 1, 1, 2]);
     }
-}
-
-/// For a GET that takes something: a HEAD would take it too, and show nothing of it.
-pub async fn no_head() -> Response {
-    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET")]).into_response()
 }

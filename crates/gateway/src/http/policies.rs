@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_domain::limits::{
     BucketsError, DeniedKey, FailStrategy, InForce, KeyStrategy, MissingKey, Take,
 };
-use tidegate_edge::{ApiError, Principal, Role};
+use tidegate_edge::{ApiError, FieldError, Principal, Role};
 
 use super::Gateway;
 use super::answer;
@@ -102,8 +102,8 @@ pub async fn reload(State(gateway): State<Arc<Gateway>>, principal: Principal) -
     }
 }
 
-/// `GET /admin/policies/{name}/keys/{key}`: one bucket as it stands. The key as the list shows it: an API key by
-/// its SHA-256, an IPv6 client by its network.
+/// `GET /admin/policies/{name}/keys/{key}`: one bucket as it stands. The key as the list shows it, an API key by its
+/// SHA-256, an IPv6 client by its network; an address or an API key itself will do.
 pub async fn peek(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
@@ -111,6 +111,7 @@ pub async fn peek(
 ) -> Result<Response, ApiError> {
     check_admin(&principal)?;
     let policy = find(&gateway, &name)?;
+    let key = key_of(&gateway, &policy, &key)?;
     let bucket = Take { policy: policy.id, key: &key };
     let standing = gateway.policies.engine.buckets().peek(bucket).await.map_err(from_buckets)?;
     let standing = standing.ok_or_else(|| unknown(&name))?;
@@ -133,7 +134,9 @@ pub async fn reset(
     Path((name, key)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     check_admin(&principal)?;
-    let bucket = Take { policy: find(&gateway, &name)?.id, key: &key };
+    let policy = find(&gateway, &name)?;
+    let key = key_of(&gateway, &policy, &key)?;
+    let bucket = Take { policy: policy.id, key: &key };
     gateway.policies.engine.buckets().reset(bucket).await.map_err(from_buckets)?;
     answer::json(StatusCode::OK, &json!({"status": "reset", "policy": name, "key": key}))
 }
@@ -148,6 +151,13 @@ fn check_admin(principal: &Principal) -> Result<(), ApiError> {
 
 fn find(gateway: &Gateway, name: &str) -> Result<Arc<InForce>, ApiError> {
     gateway.policies.engine.by_name(name).ok_or_else(|| unknown(name))
+}
+
+fn key_of(gateway: &Gateway, policy: &InForce, text: &str) -> Result<String, ApiError> {
+    gateway
+        .gate
+        .key_named(&policy.policy, text)
+        .map_err(|wrong| ApiError::invalid_fields(vec![FieldError::new("key", wrong)]))
 }
 
 fn unknown(name: &str) -> ApiError {

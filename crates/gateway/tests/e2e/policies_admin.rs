@@ -104,6 +104,7 @@ fn the_most_denied_are_shown_and_can_be_let_go() {
     let path = format!("/admin/policies/keyed/keys/{hash}");
     let bucket = gateway.get(&path).json();
     assert_eq!((&bucket["tokens"], &bucket["wouldPass"]), (&json!(0), &json!(false)));
+    assert_eq!(gateway.get("/admin/policies/keyed/keys/loud").json()["key"], hash, "named by the key itself");
     assert!(bucket["retryAfterMs"].as_u64().unwrap() > 900_000);
     assert_eq!(client::exchange(gateway.address, "DELETE", &path, &[], "").status, 200);
     assert_eq!(gateway.get(&path).json()["tokens"], 1);

@@ -110,8 +110,14 @@ fn every_wrong_field_of_a_configuration_is_named() {
     assert!(wrong_of("windowSize", json!(4)).contains("must be a string"));
     let hours =
         |zone: &str, day: &str| json!({"timeZone": zone, "days": [day], "from": "9:00", "to": "17:00"});
-    assert!(wrong_of("businessHours", hours("Mars/Base", "MON")).contains("Mars/Base"));
-    assert!(wrong_of("businessHours", hours("UTC", "MOON")).contains("MOON"));
+    let hopeless = json!({"timeZone": "Mars/Base", "days": ["MOON"], "from": "25:00", "to": "9:61"});
+    let config = json!({"maxPerWindow": 1, "windowSize": "P1D", "businessHours": hopeless});
+    let answer = gateway.post(PATH, &config);
+    let named = ["days", "from", "timeZone", "to"].map(|part| format!("businessHours.{part}"));
+    assert_eq!((answer.status, fields(&answer)), (400, named.to_vec()), "{answer:?}");
+    for part in ["Mars/Base", "MOON", "25:00", "9:61"] {
+        assert!(answer.text.contains(part), "{answer:?}");
+    }
     assert!(wrong_of("businessHours", hours("UTC", "MON")).contains("never open"), "a day in eight hours");
     assert_eq!(gateway.get(PATH).status, 404, "nothing was stored");
 }

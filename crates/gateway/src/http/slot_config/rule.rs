@@ -114,11 +114,24 @@ fn business_hours(fields: &mut Fields) -> Option<BusinessHours> {
         None => None,
     };
     let (from, to) = (inner.parsed(FROM, text), inner.parsed(TO, text));
-    fields.absorb(inner, BUSINESS_HOURS.camel());
-    match BusinessHours::new(&zone?, &days?, &from?, &to?) {
-        Ok(hours) => Some(hours),
-        Err(wrong) => fields.fault(BUSINESS_HOURS, &wrong.0),
+    let hours = match (&zone, &days, &from, &to) {
+        (Some(zone), Some(days), Some(from), Some(to)) => BusinessHours::new(zone, days, from, to).ok(),
+        _ => None,
+    };
+    // Each part on its own, so that every wrong one is named.
+    let always = (&["MON".to_owned()][..], "00:00");
+    for (name, part) in [
+        (TIME_ZONE, zone.map(|zone| BusinessHours::new(&zone, always.0, always.1, always.1))),
+        (DAYS, days.map(|days| BusinessHours::new("UTC", &days, always.1, always.1))),
+        (FROM, from.map(|from| BusinessHours::new("UTC", always.0, &from, always.1))),
+        (TO, to.map(|to| BusinessHours::new("UTC", always.0, always.1, &to))),
+    ] {
+        if let Some(Err(wrong)) = part {
+            inner.fault::<()>(name, &wrong.0);
+        }
     }
+    fields.absorb(inner, BUSINESS_HOURS.camel());
+    hours
 }
 
 fn ever_opens(calendar: &Calendar, window_ms: u64, now: Timestamp) -> bool {

@@ -137,7 +137,10 @@ pub fn no_capacity(name: &SlotConfigName, requested: Timestamp) -> ApiError {
 }
 
 pub fn slot_used(slot: &Slot) -> ApiError {
-    let message = format!("the slot of event {} is used: its message is being sent, or was", slot.event);
+    let message = format!(
+        "the slot of event {} is used: its message is being sent, was sent, or was taken back on its own",
+        slot.event
+    );
     let error = ApiError::new(StatusCode::CONFLICT, "slot_used", message);
     match slot.message {
         Some(id) => error.with("messageId", id.to_string().into()),
