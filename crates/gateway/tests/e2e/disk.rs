@@ -158,7 +158,7 @@ impl Drop for Tracer {
     }
 }
 
-fn fill(dir: &Path) -> std::path::PathBuf {
+pub fn fill(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("filler");
     let mut file = File::create(&path).unwrap();
     for chunk in [1 << 20, 4_096, 512] {

@@ -10,6 +10,7 @@ mod delivery;
 mod disk;
 mod edges;
 mod first_flow;
+mod full_disk;
 mod gateway;
 mod inbox;
 mod kills;

@@ -44,9 +44,13 @@ pub async fn pop(
     let claims = loop {
         let wait = deadline.saturating_duration_since(Instant::now());
         let slice_ms = u64::try_from(wait.min(SLICE).as_millis()).unwrap_or(0);
-        let found = take(&gateway, &queue, kept, mode, most, slice_ms).await.map_err(from_ledger)?;
-        if !found.is_empty() || wait.is_zero() || gateway.is_draining() {
-            break found;
+        let over = wait.is_zero() || gateway.is_draining();
+        match take(&gateway, &queue, kept, mode, most, slice_ms).await {
+            Ok(found) if over || !found.is_empty() => break found,
+            Ok(_) => {}
+            // Nothing was taken. A disk that is full now may have room before the wait is over.
+            Err(LedgerError::NoSpace(_)) if !over => tokio::time::sleep(wait.min(SLICE)).await,
+            Err(error) => return Err(from_ledger(error)),
         }
     };
     let answers: Vec<_> = claims.iter().filter_map(|claim| answer(claim, kept, mode)).collect();
