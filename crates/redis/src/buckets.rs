@@ -112,7 +112,7 @@ impl RedisBuckets {
         let mut words = vec!["EVALSHA".to_owned(), self.shared.scripts.take.hash().to_owned()];
         words.push(asked.len().to_string());
         words.extend(asked.iter().map(|one| one.key.clone()));
-        words.extend(asked.iter().map(|one| one.ruled.arg.clone()));
+        words.extend(asked.iter().flat_map(|one| one.ruled.args.clone()));
         (!asked.is_empty()).then_some(words)
     }
 }
@@ -154,8 +154,8 @@ impl Buckets for RedisBuckets {
         };
         let keys = [self.shared.key(&ruled, bucket.key)];
         let peek = async |connection| self.shared.scripts.peek.call(connection, &keys, &[""; 0]).await;
-        let (now_ns, text) = peeked(self.shared.link.call(deadline, peek).await?).ok_or_else(strange)?;
-        let Some(kept) = text.as_deref().and_then(Kept::parse) else {
+        let (now_ns, bytes) = peeked(self.shared.link.call(deadline, peek).await?).ok_or_else(strange)?;
+        let Some(kept) = bytes.as_deref().and_then(Kept::read) else {
             return Ok(Some(ruled.rule.standing(0, now_ns)));
         };
         let newer = kept.number > ruled.number();

@@ -13,7 +13,7 @@ pub enum Answer {
     /// Buckets that are kept under another version, by their place in the call. Nothing was taken.
     Stale {
         now_ns: u64,
-        kept: Vec<(usize, String)>,
+        kept: Vec<(usize, Vec<u8>)>,
     },
 }
 
@@ -26,9 +26,9 @@ impl Answer {
         let now_ns = nanoseconds(number(&items.next()?)?, number(&items.next()?)?)?;
         if verdict == 2 {
             let mut kept = Vec::new();
-            while let (Some(place), Some(text)) = (items.next(), items.next()) {
+            while let (Some(place), Some(Value::BulkString(bytes))) = (items.next(), items.next()) {
                 let place = usize::try_from(number(&place)?).ok()?.checked_sub(1)?;
-                kept.push((place, text_of(text)?));
+                kept.push((place, bytes));
             }
             return Some(Self::Stale { now_ns, kept });
         }
@@ -44,11 +44,14 @@ impl Answer {
 }
 
 /// What peek.lua answers: the time, and the bucket if there is one.
-pub fn peeked(value: Value) -> Option<(u64, Option<String>)> {
+pub fn peeked(value: Value) -> Option<(u64, Option<Vec<u8>>)> {
     let Value::Array(items) = value else { return None };
     let mut items = items.into_iter();
     let now_ns = nanoseconds(number(&items.next()?)?, number(&items.next()?)?)?;
-    Some((now_ns, items.next().and_then(text_of)))
+    match items.next() {
+        Some(Value::BulkString(bytes)) => Some((now_ns, Some(bytes))),
+        _ => Some((now_ns, None)),
+    }
 }
 
 /// Lists of texts, as configure.lua answers them.

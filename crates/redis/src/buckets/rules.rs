@@ -2,7 +2,7 @@
 
 use tidegate_domain::limits::{BucketRule, Debt, IDLE_SECONDS, PolicyId, PolicyName, PolicyRule};
 
-use super::kept::Kept;
+use super::kept::{Kept, pair, write};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
@@ -17,9 +17,9 @@ pub struct Ruled {
     /// Oldest first. The last one is in force.
     versions: Vec<Version>,
     /// What buckets under this rule are marked with.
-    pub mark: String,
+    mark: String,
     /// The rule as the script takes it.
-    pub arg: String,
+    pub args: [String; 8],
     pub ttl_ms: u64,
 }
 
@@ -39,10 +39,12 @@ impl Ruled {
         let rule = policy.rule.with_tokens_of(&newest.rule.unwrap_or(policy.rule));
         let mark = format!("{} {} {}", newest.number, rule.capacity(), rule.ns_per_token());
         let ttl_ms = ttl_ms(&rule);
-        let (refills, shadow) = (u8::from(rule.refills()), u8::from(rule.shadow()));
         let (cost, full) = (pair(&rule, rule.cost_owed()), pair(&rule, rule.owed_max()));
-        let arg = format!("{mark} {refills} {shadow} {cost} {full} {ttl_ms}");
-        Some(Self { name: policy.name.clone(), rule, versions, mark, arg, ttl_ms })
+        let flags = [rule.refills(), rule.shadow()].map(u64::from);
+        let [refills, shadow, cost_s, cost_ns, full_s, full_ns, ttl] =
+            [flags[0], flags[1], cost.0, cost.1, full.0, full.1, ttl_ms].map(|number| number.to_string());
+        let args = [mark.clone(), refills, shadow, cost_s, cost_ns, full_s, full_ns, ttl];
+        Some(Self { name: policy.name.clone(), rule, versions, mark, args, ttl_ms })
     }
 
     pub fn policy_rule(&self, id: PolicyId) -> PolicyRule {
@@ -69,9 +71,8 @@ impl Ruled {
         debt
     }
 
-    pub fn keep(&self, debt: Debt) -> String {
-        let at = format!("{} {}", debt.at_ns / SECOND_NS, debt.at_ns % SECOND_NS);
-        format!("{} {} {at}", self.mark, pair(&self.rule, debt.owed))
+    pub fn keep(&self, debt: Debt) -> Vec<u8> {
+        write(&self.rule, debt, &self.mark)
     }
 }
 
@@ -104,11 +105,6 @@ fn step(
 
 fn owes_otherwise(one: &BucketRule, other: &BucketRule) -> bool {
     (one.capacity(), one.ns_per_token()) != (other.capacity(), other.ns_per_token())
-}
-
-/// Seconds and nanoseconds where a rule refills; tokens and 0 otherwise.
-fn pair(rule: &BucketRule, owed: u64) -> String {
-    if rule.refills() { format!("{} {}", owed / SECOND_NS, owed % SECOND_NS) } else { format!("{owed} 0") }
 }
 
 /// Twice the time to fill: a bucket that is forgotten is full. A bucket that never refills is full again after an idle

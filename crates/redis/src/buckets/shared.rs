@@ -80,7 +80,7 @@ impl Shared {
 
     pub async fn take_once(&self, asked: &[Asked], deadline: Instant) -> Result<Answer, BucketsError> {
         let keys: Vec<_> = asked.iter().map(|one| one.key.as_str()).collect();
-        let args: Vec<_> = asked.iter().map(|one| one.ruled.arg.as_str()).collect();
+        let args: Vec<_> = asked.iter().flat_map(|one| &one.ruled.args).collect();
         let take = async |connection| self.scripts.take.call(connection, &keys, &args).await;
         let answer = self.link.call(deadline, take).await?;
         Answer::read(answer, asked.iter().map(|one| &one.ruled.rule)).ok_or_else(strange)
@@ -90,32 +90,25 @@ impl Shared {
     pub async fn carry(
         &self,
         asked: &[Asked],
-        kept: &[(usize, String)],
+        kept: &[(usize, Vec<u8>)],
         now_ns: u64,
         deadline: Instant,
     ) -> Result<(), BucketsError> {
         let (mut keys, mut args) = (Vec::new(), Vec::new());
-        for (place, text) in kept {
+        for (place, bytes) in kept {
             let one = asked.get(*place).ok_or_else(strange)?;
-            let ruled = match Kept::parse(text) {
+            let ruled = match Kept::read(bytes) {
                 Some(kept) if kept.number > one.ruled.number() => self.learn(one.policy, deadline).await?,
                 _ => Some(one.ruled.clone()),
             };
             let Some(ruled) = ruled else { continue };
             keys.push(one.key.as_str());
-            args.push(text.clone());
-            args.push(self.carried(&ruled, text, now_ns));
-            args.push(ruled.ttl_ms.to_string());
+            args.push(bytes.clone());
+            args.push(carried(&ruled, bytes, now_ns));
+            args.push(ruled.ttl_ms.to_string().into_bytes());
         }
         let carry = async |connection| self.scripts.carry.call(connection, &keys, &args).await;
         self.link.call(deadline, carry).await.map(drop)
-    }
-
-    /// Empty when the bucket is full. What can't be read is somebody else's, or damaged: nobody gains by it.
-    fn carried(&self, ruled: &Ruled, text: &str, now_ns: u64) -> String {
-        let empty = Debt { owed: ruled.rule.owed_max(), at_ns: now_ns };
-        let debt = Kept::parse(text).map_or(empty, |kept| ruled.carry(&kept, now_ns));
-        if debt.owed == 0 { String::new() } else { ruled.keep(debt) }
     }
 }
 
@@ -128,6 +121,13 @@ impl Wanted {
         self.gone.dedup();
         self.rules = rules.to_vec();
     }
+}
+
+/// Empty when the bucket is full. What can't be read is somebody else's, or damaged: nobody gains by it.
+fn carried(ruled: &Ruled, bytes: &[u8], now_ns: u64) -> Vec<u8> {
+    let empty = Debt { owed: ruled.rule.owed_max(), at_ns: now_ns };
+    let debt = Kept::read(bytes).map_or(empty, |kept| ruled.carry(&kept, now_ns));
+    if debt.owed == 0 { Vec::new() } else { ruled.keep(debt) }
 }
 
 pub fn strange() -> BucketsError {

@@ -66,7 +66,7 @@ async fn what_somebody_else_wrote_there_gives_nobody_a_full_bucket() {
     configure(&store, &[rule(10, 0.001)]).await;
     redis.ask(&["SET", "{a}:bucket:policy-0:x", "gibberish"]).unwrap();
     assert!(!passes(&store, "x").await);
-    redis.ask(&["SET", "{a}:bucket:policy-0:x", "1 0 0 0 0 0 0"]).unwrap();
+    redis.ask(&["SET", "{a}:bucket:policy-0:x", "seventeen letters1 0 0"]).unwrap();
     assert!(!passes(&store, "x").await);
 }
 
