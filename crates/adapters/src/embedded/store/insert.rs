@@ -2,13 +2,12 @@
 
 use rusqlite::{Connection, Statement, ToSql};
 
-/// Rows of one statement; what is left over goes row by row.
-const ROWS: usize = 32;
+/// Rows of one statement, the most first; groups of all sizes are made of these.
+const ROWS: [usize; 3] = [64, 8, 1];
 
 /// How rows are inserted into some columns of a table.
 pub(super) struct Insert {
-    one: String,
-    many: String,
+    statements: [String; ROWS.len()],
 }
 
 impl Insert {
@@ -18,27 +17,22 @@ impl Insert {
             let values = vec![row.as_str(); rows].join(", ");
             format!("INSERT INTO {table} ({}) VALUES {values}", columns.join(", "))
         };
-        Self { one: statement(1), many: statement(ROWS) }
+        Self { statements: ROWS.map(statement) }
     }
 
     /// `bind` puts a row's values in the order of the columns.
     pub(super) fn run<R>(
         &self,
         db: &Connection,
-        rows: &[R],
+        mut rows: &[R],
         bind: impl Fn(&R, &mut Values<'_, '_>) -> rusqlite::Result<()>,
     ) -> rusqlite::Result<()> {
-        let (many, left) = rows.as_chunks::<ROWS>();
-        if !many.is_empty() {
-            let mut insert = db.prepare_cached(&self.many)?;
-            for rows in many {
-                insert_rows(&mut insert, rows, &bind)?;
-            }
-        }
-        if !left.is_empty() {
-            let mut insert = db.prepare_cached(&self.one)?;
-            for row in left {
-                insert_rows(&mut insert, std::slice::from_ref(row), &bind)?;
+        for (count, statement) in ROWS.into_iter().zip(&self.statements) {
+            let (now, later) = rows.split_at(rows.len() - rows.len() % count);
+            rows = later;
+            if !now.is_empty() {
+                let mut insert = db.prepare_cached(statement)?;
+                now.chunks(count).try_for_each(|rows| insert_rows(&mut insert, rows, &bind))?;
             }
         }
         Ok(())
