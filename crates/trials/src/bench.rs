@@ -50,6 +50,8 @@ enum Part {
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     rounds: usize,
+    /// Rounds of the ledger's cycle, each long enough for a checkpoint: what a checkpoint costs belongs to it.
+    cycle_rounds: usize,
     batches_per_round: usize,
     waiting: usize,
     send_seconds: f64,
@@ -61,6 +63,7 @@ struct Scale {
 impl Scale {
     const FULL: Self = Self {
         rounds: 9,
+        cycle_rounds: 25,
         batches_per_round: 120,
         waiting: 1_000_000,
         send_seconds: 3.0,
@@ -70,6 +73,7 @@ impl Scale {
     };
     const QUICK: Self = Self {
         rounds: 3,
+        cycle_rounds: 3,
         batches_per_round: 10,
         waiting: 20_000,
         send_seconds: 0.3,
@@ -119,6 +123,12 @@ fn limits(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// How one thing does against another that was measured in turn with it: the middle of the rounds' ratios, so that a
+/// machine that slows down does so for both.
+fn median_ratio(of: &[f64], against: &[f64]) -> f64 {
+    median(of.iter().zip(against).map(|(of, against)| of / against).collect())
 }
 
 fn queues(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {

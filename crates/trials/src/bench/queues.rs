@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::cycle::{Subject, body, rate, runtime};
-use super::{Scale, median};
+use super::{Scale, median, median_ratio};
 use crate::figure::Figure;
 
 /// Waiting messages per recipient in the second measurement.
@@ -24,11 +24,17 @@ pub fn backlog(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
         blocked.block(scale.waiting / BLOCKED_SHARE, &body).await
     })?;
     let mut rates = [const { Vec::new() }; 4];
-    for _ in 0..scale.rounds {
+    for _ in 0..scale.cycle_rounds {
         for (rates, subject) in rates.iter_mut().zip([&mut empty, &mut single, &mut chains, &mut blocked]) {
             rates.push(rate(scale, || runtime.block_on(subject.cycle(&body)))?);
         }
     }
+    let [_, single, chains, blocked] = rates.each_ref().map(|of| median_ratio(of, &rates[0]));
+    let figures = vec![
+        Figure::ratio("claims_with_one_queue_waiting_vs_empty", single, 0.8),
+        Figure::ratio("claims_with_recipients_waiting_vs_empty", chains, 0.8),
+        Figure::ratio("claims_beside_a_blocked_recipient_vs_empty", blocked, 0.95),
+    ];
     let [empty, single, chains, blocked] = rates.map(median);
     println!(
         "cycle: empty {empty:.0}/s; {} waiting {single:.0}/s; on {recipients} recipients {chains:.0}/s; one \
@@ -36,9 +42,5 @@ pub fn backlog(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
         scale.waiting,
         scale.waiting / BLOCKED_SHARE
     );
-    Ok(vec![
-        Figure::ratio("claims_with_one_queue_waiting_vs_empty", single / empty, 0.8),
-        Figure::ratio("claims_with_recipients_waiting_vs_empty", chains / empty, 0.8),
-        Figure::ratio("claims_beside_a_blocked_recipient_vs_empty", blocked / empty, 0.95),
-    ])
+    Ok(figures)
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 /// An append-only file with one fsync per group and nothing else: no index, no claims, no reading. Three
 /// appends per message, as admit, claim and settle would be.
@@ -79,22 +79,25 @@ impl QueueTable {
         tx.commit()?;
 
         let tx = self.db.transaction()?;
-        let claimed: Vec<i64> = {
+        let claimed: Vec<(i64, String, Vec<u8>)> = {
             let mut claim = tx.prepare_cached(
                 "UPDATE queue SET state = 1 WHERE id IN
                      (SELECT id FROM queue WHERE state = 0 AND due <= ?1 ORDER BY due LIMIT ?2)
                  RETURNING id, recipient, body",
             )?;
-            let rows = claim.query_map(params![self.due, count], |row| row.get(0))?;
+            let message = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            let rows = claim.query_map(params![self.due, count], message)?;
             rows.collect::<Result<_, _>>()?
         };
         tx.commit()?;
         anyhow::ensure!(claimed.len() == count, "claimed {} instead of {count}", claimed.len());
+        let same = claimed.iter().all(|(_, recipient, stored)| !recipient.is_empty() && stored == body);
+        anyhow::ensure!(same, "another message than was admitted");
 
         let tx = self.db.transaction()?;
         {
             let mut settle = tx.prepare_cached("UPDATE queue SET state = 2 WHERE id = ?1")?;
-            for id in claimed {
+            for (id, _, _) in claimed {
                 settle.execute([id])?;
             }
         }
