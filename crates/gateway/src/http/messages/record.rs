@@ -25,6 +25,8 @@ pub struct MessageAnswer<'a> {
     expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<Map<String, Value>>,
+    /// Attempts that failed since it was admitted, or requeued.
+    retry_count: usize,
     ack_required: bool,
     /// How often its channel took it, to be acked by its recipient.
     ack_attempts: usize,
@@ -79,6 +81,7 @@ pub fn answer(record: &MessageRecord) -> MessageAnswer<'_> {
         due_at: iso(record.due_at),
         expires_at: record.expires_at.map(iso),
         headers: headers(&record.headers),
+        retry_count: retry_count(&record.attempts),
         ack_required: record.ack_required,
         ack_attempts: record.attempts.iter().filter(|one| one.result == AttemptResult::Accepted).count(),
         delivered_at,
@@ -86,6 +89,11 @@ pub fn answer(record: &MessageRecord) -> MessageAnswer<'_> {
         reason: record.reason.as_deref(),
         attempts: record.attempts.iter().map(attempt).collect(),
     }
+}
+
+fn retry_count(attempts: &[AttemptRecord]) -> usize {
+    let since = attempts.iter().rev().take_while(|one| one.result != AttemptResult::Requeued);
+    since.filter(|one| one.result == AttemptResult::Failed).count()
 }
 
 fn headers(headers: &Headers) -> Option<Map<String, Value>> {
@@ -147,6 +155,18 @@ mod tests {
             ack_required: false,
             body: Bytes::from_static(body),
         }
+    }
+
+    #[test]
+    fn a_requeue_resets_the_count_of_retries() {
+        use AttemptResult::{Accepted, Failed, Requeued};
+        let count = |results: &[AttemptResult]| {
+            let at = Timestamp::from_millis(0);
+            let one = |result| AttemptRecord { number: 1, at, latency_ms: 0, result, reason: None };
+            retry_count(&results.iter().copied().map(one).collect::<Vec<_>>())
+        };
+        assert_eq!((count(&[]), count(&[Failed, Accepted, Failed])), (0, 2));
+        assert_eq!((count(&[Failed, Requeued]), count(&[Failed, Requeued, Failed])), (0, 1));
     }
 
     #[test]
