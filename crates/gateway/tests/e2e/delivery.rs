@@ -115,6 +115,29 @@ fn a_slow_provider_holds_neither_other_channels_nor_the_stop_back() {
     assert_eq!(sink.seen().len(), 2, "no more at once than the channel may");
 }
 
+/// The queues of a channel share its room in the order of asking.
+#[test]
+fn a_flooded_queue_does_not_starve_the_other_queues_of_its_channel() {
+    let (dir, sink) = (tempdir().unwrap(), Sink::start(200));
+    sink.delay(20);
+    let more = "[[queues]]\nname = \"calm\"\nchannel = \"webhook\"\n[sender]\nconcurrency = 4\n";
+    let gateway = hooked(dir.path(), &sink, more);
+    let flood = |n: u32| json!({"queue": "hooks", "recipient": format!("r{n}"), "body": "flood"});
+    let flood = json!({"messages": (0..400).map(flood).collect::<Vec<_>>()});
+    assert_eq!(gateway.post(&format!("{PATH}/batch"), &flood).status, 202);
+    eventually(|| (sink.seen().len() > 8).then_some(()));
+    let calm = |n: u32| json!({"queue": "calm", "recipient": format!("r{n}"), "body": "calm"});
+    let calm = json!({"messages": (0..8).map(calm).collect::<Vec<_>>()});
+    assert_eq!(gateway.post(&format!("{PATH}/batch"), &calm).status, 202);
+    let before = sink.seen().len();
+    let places = eventually(|| {
+        let seen = sink.seen();
+        let places = seen.iter().enumerate().filter(|(_, body)| *body == "calm").map(|(place, _)| place);
+        Some(places.collect::<Vec<_>>()).filter(|places| places.len() == 8)
+    });
+    assert!(places[7] < before + 60, "{before} before them, then {places:?}");
+}
+
 #[test]
 fn one_recipients_messages_arrive_in_order_past_a_failing_head() {
     let (dir, sink) = (tempdir().unwrap(), Sink::start(500));
