@@ -117,7 +117,10 @@ impl Link {
 
     /// Whether the error sends us to another node; then the next connection goes there.
     pub fn redirected(&self, error: &RedisError) -> bool {
-        let node = error.redirect_node().map(|(host, port)| (host.to_owned(), port));
+        let node = error.redirect_node().and_then(|(address, _slot)| {
+            let (host, port) = address.rsplit_once(':')?;
+            Some((host.to_owned(), port.parse().ok()?))
+        });
         let found = node.is_some();
         if found {
             *self.node.lock().unwrap_or_else(PoisonError::into_inner) = node;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use tidegate_redis::quotas::{Counted, QuotaCache, Window};
-use tidegate_testkit::services::{Redis, RedisOptions};
+use tidegate_testkit::services::{Cluster, Redis, RedisOptions};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -123,7 +123,7 @@ async fn an_emptied_redis_and_a_window_without_an_end_are_read_anew() {
 
 #[tokio::test]
 async fn each_user_is_a_slot_of_a_cluster() {
-    let bench = Bench::open(RedisOptions { cluster: true, ..RedisOptions::default() }).await;
+    let bench = Bench::open(RedisOptions { cluster: Cluster::AllSlots, ..RedisOptions::default() }).await;
     for user in ["1001", "a b", "{a}b", "}{", "a%7Bb", "a{b"] {
         bench.know(user, 5, 0).await;
         assert_eq!(counts(bench.charge(user, 1, "t").await), (true, 1), "{user}");

@@ -10,5 +10,5 @@ mod tied;
 pub use package::program;
 pub use postgres::{Postgres, PostgresOptions};
 pub use proxy::FaultyProxy;
-pub use redis::{Redis, RedisOptions};
+pub use redis::{Cluster, Redis, RedisOptions};
 pub use tied::Tied;

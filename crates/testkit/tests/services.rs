@@ -25,7 +25,8 @@ fn a_redis_may_want_a_password_or_be_a_cluster() {
     let options = RedisOptions { password: Some("open sesame".to_owned()), ..RedisOptions::default() };
     let redis = Redis::start_with(options).unwrap();
     assert_eq!(redis.ask(&["PING"]).unwrap(), "+PONG\r\n");
-    let cluster = Redis::start_with(RedisOptions { cluster: true, ..RedisOptions::default() }).unwrap();
+    let cluster =
+        Redis::start_with(RedisOptions { cluster: Cluster::AllSlots, ..RedisOptions::default() }).unwrap();
     let refused = cluster.ask(&["MGET", "a", "b"]).unwrap();
     assert!(refused.starts_with("-CROSSSLOT"), "{refused}");
 }

@@ -17,6 +17,8 @@ const POLL: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Redis {
     pub address: SocketAddr,
+    /// Where the nodes of a cluster meet.
+    bus: SocketAddr,
     options: RedisOptions,
     dir: TempDir,
     server: Tied,
@@ -25,10 +27,19 @@ pub struct Redis {
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     pub password: Option<String>,
-    /// One node that serves every slot: keys of one call in two slots are refused, as in any Redis Cluster.
-    pub cluster: bool,
+    pub cluster: Cluster,
     /// Keeps what it was told over a restart.
     pub append_only: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cluster {
+    #[default]
+    No,
+    /// One node that serves every slot: keys of one call in two slots are refused, as in any Redis Cluster.
+    AllSlots,
+    /// A node that serves none yet.
+    NoSlots,
 }
 
 impl Redis {
@@ -38,13 +49,13 @@ impl Redis {
 
     pub fn start_with(options: RedisOptions) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("tidegate-redis-").tempdir()?;
-        let address = free_address()?;
-        let server = spawn(address, &options, &dir)?;
-        let mut redis = Self { address, options, dir, server };
+        let (address, bus) = (free_address()?, free_address()?);
+        let server = spawn(address, bus, &options, &dir)?;
+        let redis = Self { address, bus, options, dir, server };
         redis.wait_until_ready()?;
-        if redis.options.cluster {
+        if redis.options.cluster == Cluster::AllSlots {
             redis.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?;
-            redis.wait_for("cluster_state:ok", &["CLUSTER", "INFO"])?;
+            wait_for(&redis, "cluster_state:ok", &["CLUSTER", "INFO"])?;
         }
         Ok(redis)
     }
@@ -72,8 +83,26 @@ impl Redis {
 
     /// On the same port, after a kill.
     pub fn restart(&mut self) -> anyhow::Result<()> {
-        self.server = spawn(self.address, &self.options, &self.dir)?;
+        self.server = spawn(self.address, self.bus, &self.options, &self.dir)?;
         self.wait_until_ready()
+    }
+
+    /// Another node of the cluster serves the key's slot from now on. What was in it is gone.
+    pub fn hand_over(&self, key: &str, to: &Self) -> anyhow::Result<()> {
+        let (ip, port, bus) = (to.address.ip(), to.address.port().to_string(), to.bus.port().to_string());
+        self.ask(&["CLUSTER", "MEET", &ip.to_string(), &port, &bus])?;
+        let id = bulk(&to.ask(&["CLUSTER", "MYID"])?)?;
+        wait_for(self, &id, &["CLUSTER", "NODES"])?;
+        let slot = self.ask(&["CLUSTER", "KEYSLOT", key])?;
+        let slot = slot.trim_start_matches(':').trim_end().to_owned();
+        self.ask(&["FLUSHALL"])?;
+        // The giver first: its word about the slot would otherwise take it back.
+        for node in [self, to] {
+            let said = node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &id])?;
+            anyhow::ensure!(said.starts_with("+OK"), "{said}");
+        }
+        to.ask(&["CLUSTER", "BUMPEPOCH"])?;
+        wait_for(to, "cluster_state:ok", &["CLUSTER", "INFO"])
     }
 
     /// One command over a connection of its own; what comes back, raw. For tests to look in from the side.
@@ -86,26 +115,31 @@ impl Redis {
         exchange(&mut stream, words)
     }
 
-    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
-        self.wait_for("+PONG", &["PING"])
-    }
-
-    fn wait_for(&mut self, part: &str, words: &[&str]) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        loop {
-            let said = self.ask(words);
-            if said.as_ref().is_ok_and(|said| said.contains(part)) {
-                return Ok(());
-            }
-            if !self.server.is_running() || begun.elapsed() > READY_WITHIN {
-                bail!("redis-server on {} is not ready; {words:?}: {said:?}", self.address);
-            }
-            std::thread::sleep(POLL);
-        }
+    fn wait_until_ready(&self) -> anyhow::Result<()> {
+        wait_for(self, "+PONG", &["PING"])
     }
 }
 
-fn spawn(address: SocketAddr, options: &RedisOptions, dir: &TempDir) -> anyhow::Result<Tied> {
+fn wait_for(redis: &Redis, part: &str, words: &[&str]) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let said = redis.ask(words);
+        if said.as_ref().is_ok_and(|said| said.contains(part)) {
+            return Ok(());
+        }
+        if begun.elapsed() > READY_WITHIN {
+            bail!("redis-server on {} is not ready; {words:?}: {said:?}", redis.address);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn spawn(
+    address: SocketAddr,
+    bus: SocketAddr,
+    options: &RedisOptions,
+    dir: &TempDir,
+) -> anyhow::Result<Tied> {
     let mut command = Tied::command(program("redis-server", "redis-server")?);
     command.args(["--port", &address.port().to_string(), "--bind", &Ipv4Addr::LOCALHOST.to_string()]);
     command.arg("--dir").arg(dir.path()).args(["--save", "", "--daemonize", "no"]);
@@ -113,11 +147,17 @@ fn spawn(address: SocketAddr, options: &RedisOptions, dir: &TempDir) -> anyhow::
     if let Some(password) = &options.password {
         command.args(["--requirepass", password]);
     }
-    if options.cluster {
-        command.args(["--cluster-enabled", "yes", "--cluster-port", &free_address()?.port().to_string()]);
+    if options.cluster != Cluster::No {
+        command.args(["--cluster-enabled", "yes", "--cluster-port", &bus.port().to_string()]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Tied::spawn(command)
+}
+
+/// The text of an answer such as "$3\r\nabc\r\n".
+fn bulk(answer: &str) -> anyhow::Result<String> {
+    let text = answer.split("\r\n").nth(1).filter(|_| answer.starts_with('$'));
+    Ok(text.with_context(|| format!("not a text: {answer:?}"))?.to_owned())
 }
 
 /// Reads what comes in one go: enough for the short answers of a look from the side.
