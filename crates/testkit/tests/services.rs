@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_testkit::services::{FaultyProxy, Postgres, PostgresOptions, Redis, RedisOptions};
+use tidegate_testkit::services::{Cluster, FaultyProxy, Postgres, PostgresOptions, Redis, RedisOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -8,6 +8,7 @@ pub mod policies;
 mod policies_http;
 mod pull;
 mod queues;
+mod redis;
 mod send;
 mod server;
 pub mod sink;
@@ -44,6 +45,8 @@ enum Part {
     Limits,
     /// Pushes, pops, webhooks, and what a backlog costs those who are served
     Queues,
+    /// Policies on Redis, against redis-benchmark with the same call, and against a PING
+    Redis,
 }
 
 /// How long and how often things are measured.
@@ -86,7 +89,7 @@ impl Scale {
 /// True when no figure is short.
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
-    let all = [Part::Ledger, Part::Waiting, Part::Send, Part::Limits, Part::Queues];
+    let all = [Part::Ledger, Part::Waiting, Part::Send, Part::Limits, Part::Queues, Part::Redis];
     let parts = if args.parts.is_empty() { &all[..] } else { &args.parts };
     let dir = match &args.dir {
         Some(dir) => tempfile::tempdir_in(dir)?,
@@ -101,6 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Send => send::send(dir.path(), scale)?,
             Part::Limits => limits(dir.path(), scale)?,
             Part::Queues => queues(dir.path(), scale)?,
+            Part::Redis => redis::policies(scale)?,
         });
     }
     println!();
