@@ -1,4 +1,7 @@
-use std::process::Command;
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -34,8 +37,9 @@ pub(super) fn policies(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         for _ in 0..scale.rounds {
             theirs.push(their_rate(&redis, &store, calls)?);
             ours.push(our_rate(&store, calls).await?);
-            ping_us.push(p50_us(async || ping(&mut connection).await).await?);
-            take_us.push(p50_us(async || take(&store, 7).await).await?);
+            let (take, ping) = p50_us(&store, &mut connection).await?;
+            take_us.push(take);
+            ping_us.push(ping);
         }
         ensure!(store.counts().failures == 0, "Redis did not answer every call: {:?}", store.counts());
         let (ours, theirs) = (median(ours), median(theirs));
@@ -101,25 +105,36 @@ async fn ping(connection: &mut MultiplexedConnection) -> anyhow::Result<()> {
     Ok(redis::cmd("PING").query_async(connection).await?)
 }
 
-async fn p50_us(mut call: impl AsyncFnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let mut times = Vec::with_capacity(SINGLE_CALLS);
-    for _ in 0..SINGLE_CALLS {
+/// Of a take and of a PING, by turns: a machine that slows down does so for both.
+async fn p50_us(store: &RedisBuckets, connection: &mut MultiplexedConnection) -> anyhow::Result<(f64, f64)> {
+    let (mut takes, mut pings) = (Vec::new(), Vec::new());
+    for number in 0..SINGLE_CALLS {
         let begun = Instant::now();
-        call().await?;
-        times.push(begun.elapsed().as_secs_f64() * 1e6);
+        take(store, number).await?;
+        takes.push(begun.elapsed().as_secs_f64() * 1e6);
+        let begun = Instant::now();
+        ping(connection).await?;
+        pings.push(begun.elapsed().as_secs_f64() * 1e6);
     }
-    Ok(median(times))
+    Ok((median(takes), median(pings)))
 }
 
 fn their_rate(redis: &Redis, store: &RedisBuckets, calls: usize) -> anyhow::Result<f64> {
     // Twelve digits, like our keys.
     let takes: Vec<_> =
         (0..POLICIES).map(|id| Take { policy: PolicyId(id), key: "client-__rand_int__" }).collect();
-    let words = store.words(&takes).context("no policies in force")?;
+    let mut words = store.words(&takes).context("no policies in force")?;
+    let last = words.pop().context("a call without words")?;
     let mut command = Command::new(program("redis-benchmark", "redis-tools")?);
     command.args(["-h", "127.0.0.1", "-p", &redis.address.port().to_string()]);
     command.args(["-c", "1", "-P", &IN_FLIGHT.to_string(), "-n", &calls.to_string()]);
-    let output = command.args(["-r", &KEYS.to_string(), "--csv"]).args(words).output()?;
+    // The last word is not text: it comes through a pipe.
+    command
+        .args(["-r", &KEYS.to_string(), "--csv", "-x"])
+        .args(words.iter().map(|word| OsStr::from_bytes(word)));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    child.stdin.take().context("no pipe")?.write_all(&last)?;
+    let output = child.wait_with_output()?;
     let text = String::from_utf8(output.stdout)?;
     // "test","rps","avg_latency_ms",… and one line of values in quotes.
     let rate = text.lines().nth(1).and_then(|line| line.split("\",\"").nth(1)?.parse().ok());

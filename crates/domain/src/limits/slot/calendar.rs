@@ -51,6 +51,14 @@ impl Calendar {
         None
     }
 
+    /// Up to when it stays open, from an instant at which it is: windows that end by then touch no closed time.
+    pub fn open_until(&self, from: Timestamp) -> Timestamp {
+        let blackouts = self.blackouts.iter().filter(|blackout| blackout.to > from);
+        let blackout = blackouts.map(|blackout| blackout.from.max(from)).min();
+        let hours = self.business_hours.as_ref().map(|hours| hours.open_until(from));
+        blackout.into_iter().chain(hours).min().unwrap_or(Timestamp::MAX)
+    }
+
     /// When a closed time that touches the span ends; `None` when the whole span is open.
     fn closed_until(&self, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
         let touching = self.blackouts.iter().filter(|blackout| blackout.from < to && blackout.to > from);
@@ -118,6 +126,24 @@ impl BusinessHours {
         }
         // A window longer than any stretch of open hours.
         Some(Timestamp::MAX)
+    }
+
+    /// The end of the stretch of hours that holds an instant, or of as much of it as anybody follows.
+    fn open_until(&self, from: Timestamp) -> Timestamp {
+        let mut open_until = from;
+        let Ok(instant) = jiff::Timestamp::from_millisecond(from.millis()) else { return from };
+        let mut day = instant.to_zoned(self.zone.clone()).date().yesterday();
+        for _ in 0..STRETCH_DAYS_MAX {
+            let Ok(this) = day else { break };
+            if let Some(hours) = self.hours_of(this) {
+                if hours.from > open_until {
+                    break;
+                }
+                open_until = open_until.max(hours.to);
+            }
+            day = this.tomorrow();
+        }
+        open_until
     }
 
     fn hours_of(&self, day: Date) -> Option<Period> {
@@ -205,6 +231,20 @@ mod tests {
             hours(&["MON"], "09:00", "17:00").next_open(instant("2026-03-30T00:00:00Z"), 86_400_000),
             None
         );
+    }
+
+    #[test]
+    fn it_stays_open_up_to_the_next_closed_time() {
+        let mut calendar = hours(&["MON", "TUE"], "09:00", "17:00");
+        let ten = instant("2026-03-30T08:00:00Z");
+        assert_eq!(calendar.open_until(ten), instant("2026-03-30T15:00:00Z"));
+        let blackout = |from: &str, to: &str| Period { from: instant(from), to: instant(to) };
+        calendar.blackouts.push(blackout("2026-03-30T06:00:00Z", "2026-03-30T08:00:00Z"));
+        calendar.blackouts.push(blackout("2026-03-30T12:00:00Z", "2026-03-30T13:00:00Z"));
+        assert_eq!(calendar.open_until(ten), instant("2026-03-30T12:00:00Z"));
+        let around = hours(&["MON", "TUE"], "00:00", "24:00");
+        assert_eq!(around.open_until(ten), instant("2026-03-31T22:00:00Z"), "over midnight");
+        assert_eq!(Calendar::default().open_until(ten), Timestamp::MAX);
     }
 
     #[test]
