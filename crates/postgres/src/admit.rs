@@ -9,14 +9,14 @@ use tokio_postgres::types::ToSql;
 
 use crate::batch::Operation;
 use crate::codes::{bounded, checksum, duration, headers_text, lane_code, limit, nonsense, small, unsigned};
-use crate::error::{Access, KEY_RACE};
+use crate::error::{Access, NO_PARTITION, RACE};
 use crate::open::Core;
 
 const ADMIT: &str = "SELECT * FROM admit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
                      $16, $17, $18, $19, $20, $21, $22, $23)";
 
 /// How often a batch is decided anew because another gateway used one of its keys at the same moment.
-const RACES_MAX: usize = 5;
+pub const RACES_MAX: usize = 5;
 
 #[derive(Debug)]
 pub struct Admissions(pub Arc<Core>);
@@ -32,7 +32,11 @@ impl Operation for Admissions {
         let mut races = 0;
         let rows = loop {
             match sheet.send(core).await {
-                Err(error) if error.is_code(KEY_RACE) && races < RACES_MAX => races += 1,
+                Err(error) if error.is_code(RACE) && races < RACES_MAX => races += 1,
+                Err(error) if error.is_code(NO_PARTITION) && races < RACES_MAX => {
+                    core.turn_partitions().await?;
+                    races += 1;
+                }
                 result => break result.map_err(|error| error.meaning(Access::Write))?,
             }
         };
@@ -166,7 +170,7 @@ fn horizon_ms(on_limit: OnLimit) -> Option<i64> {
 }
 
 /// Distinct values in their order, and for each item its value's place among them, counted from 1.
-fn places<T: Ord + Copy>(values: impl Iterator<Item = Option<T>> + Clone) -> (Vec<T>, Vec<Option<i32>>) {
+pub fn places<T: Ord + Copy>(values: impl Iterator<Item = Option<T>> + Clone) -> (Vec<T>, Vec<Option<i32>>) {
     let mut known: BTreeMap<T, i32> = values.clone().flatten().map(|value| (value, 0)).collect();
     for (place, at) in (1..).zip(known.values_mut()) {
         *at = place;

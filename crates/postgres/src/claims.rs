@@ -7,9 +7,11 @@ use tidegate_domain::{Claim, LedgerError, Outcome, QueueName, Recipient, Settlem
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::batch::Operation as _;
 use crate::codes::{checksum, duration, headers, lane, nonsense};
+use crate::error::Access;
 use crate::open::Core;
 use crate::settle::Settlements;
 
@@ -17,6 +19,9 @@ use crate::settle::Settlements;
 const IDLE: Duration = Duration::from_secs(30);
 /// What one round trip takes at the most: messages come with their bodies. Below the places of a token.
 const TAKEN_MAX: usize = 1_000;
+
+/// Who stands in one queue's line, and who may wait to get in.
+pub const ASKS_MAX: usize = 4_096;
 
 /// How messages are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +55,11 @@ impl Line {
         Self { core, queue, asks: VecDeque::new(), streak: 0, lowest: false }
     }
 
-    pub async fn run(mut self, mut incoming: mpsc::UnboundedReceiver<Ask>, woken: Arc<Notify>) {
+    pub async fn run(mut self, mut incoming: mpsc::Receiver<Ask>, woken: Arc<Notify>) {
         loop {
-            while let Ok(ask) = incoming.try_recv() {
+            while self.asks.len() < ASKS_MAX
+                && let Ok(ask) = incoming.try_recv()
+            {
                 self.asks.push_back(ask);
             }
             if self.asks.is_empty() {
@@ -72,7 +79,7 @@ impl Line {
             let ends = self.asks.iter().map(|ask| ask.deadline).min();
             let poll = Instant::now() + self.core.options.poll;
             tokio::select! {
-                ask = incoming.recv() => match ask {
+                ask = incoming.recv(), if self.asks.len() < ASKS_MAX => match ask {
                     Some(ask) => self.asks.push_back(ask),
                     None => return,
                 },
@@ -117,10 +124,7 @@ impl Line {
                 let lease_ms = duration(lease_ms);
                 self.core.write(sql, &[&queue, &max, &lease_ms, &self.streak, &self.lowest]).await?
             }
-            Taking::ForGood => {
-                let sql = "SELECT * FROM pop($1, $2, $3, $4)";
-                self.core.write(sql, &[&queue, &max, &self.streak, &self.lowest]).await?
-            }
+            Taking::ForGood => self.pop(max).await?,
         };
         if let Some(row) = rows.last() {
             (self.streak, self.lowest) = (row.get(14), row.get(15));
@@ -128,11 +132,33 @@ impl Line {
         rows.iter().map(|row| claim(&self.core, &self.queue, row)).collect()
     }
 
+    /// Committed only when somebody is still there for every message that it takes.
+    async fn pop(&self, max: i32) -> Result<Vec<Row>, LedgerError> {
+        let sql = "SELECT * FROM pop($1, $2, $3, $4)";
+        loop {
+            let max = max.min(self.wanted_for_good());
+            if max == 0 {
+                return Ok(Vec::new());
+            }
+            let params: [&(dyn ToSql + Sync); 4] = [&self.queue.as_str(), &max, &self.streak, &self.lowest];
+            let popped = self.core.connections.call_uncommitted(sql, &params).await;
+            let popped = popped.map_err(|error| error.meaning(Access::Write))?;
+            if popped.rows.len() <= usize::try_from(self.wanted_for_good()).unwrap_or_default() {
+                return popped.commit().await.map_err(|error| error.meaning(Access::Write));
+            }
+        }
+    }
+
+    fn wanted_for_good(&self) -> i32 {
+        let there = self.asks.iter().filter(|ask| ask.taking == Taking::ForGood && !ask.answer.is_closed());
+        i32::try_from(there.map(|ask| ask.max).sum::<usize>()).unwrap_or(i32::MAX)
+    }
+
     fn hand_out(&mut self, taking: Taking, claims: Vec<Claim>) {
         let mut claims = claims.into_iter();
         let mut waiting = VecDeque::new();
         for ask in self.asks.drain(..) {
-            if ask.taking != taking || claims.len() == 0 {
+            if ask.taking != taking || claims.len() == 0 || ask.answer.is_closed() {
                 waiting.push_back(ask);
                 continue;
             }

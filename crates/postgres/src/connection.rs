@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use tidegate_domain::LedgerError;
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{Access, ledger_error, lost};
@@ -29,6 +29,14 @@ pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub struct Connections {
     pool: Pool,
     session_hook: Option<SessionHook>,
+    answer_within: Duration,
+}
+
+/// A statement's rows, before it is committed. Dropped, it has never happened.
+#[derive(Debug)]
+pub struct Uncommitted {
+    pub rows: Vec<Row>,
+    client: Option<Object>,
     answer_within: Duration,
 }
 
@@ -72,6 +80,30 @@ impl Connections {
 
     /// One statement, its own transaction, one round trip.
     pub async fn call(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, CallError> {
+        let (client, statement) = self.prepare(sql).await?;
+        match timeout(self.answer_within, client.query(&statement, params)).await {
+            Ok(result) => result.map_err(CallError::Failed),
+            Err(_) => Err(give_up(client, CallError::Unanswered)),
+        }
+    }
+
+    /// One statement whose caller decides when he has seen its rows.
+    pub async fn call_uncommitted(&self, sql: &str, params: Params<'_>) -> Result<Uncommitted, CallError> {
+        let (client, statement) = self.prepare(sql).await?;
+        // One after the other on the wire, without waiting in between.
+        let both = async { tokio::join!(client.batch_execute("BEGIN"), client.query(&statement, params)) };
+        match timeout(self.answer_within, both).await {
+            Ok((Ok(()), Ok(rows))) => {
+                Ok(Uncommitted { rows, client: Some(client), answer_within: self.answer_within })
+            }
+            Ok((Err(error), _) | (_, Err(error))) => {
+                Err(give_up(client, CallError::Unsent(describe(&error))))
+            }
+            Err(_) => Err(give_up(client, CallError::Unsent("no answer in time".to_owned()))),
+        }
+    }
+
+    async fn prepare(&self, sql: &str) -> Result<(Object, Statement), CallError> {
         let client = self.get().await?;
         let prepared = timeout(self.answer_within, async {
             if let Some(SessionHook(prepare)) = &self.session_hook {
@@ -79,14 +111,10 @@ impl Connections {
             }
             client.prepare_cached(sql).await
         });
-        let statement = match prepared.await {
-            Ok(Ok(statement)) => statement,
-            Ok(Err(error)) => return Err(CallError::Unsent(describe(&error))),
-            Err(_) => return Err(give_up(client, CallError::Unsent("no answer in time".to_owned()))),
-        };
-        match timeout(self.answer_within, client.query(&statement, params)).await {
-            Ok(result) => result.map_err(CallError::Failed),
-            Err(_) => Err(give_up(client, CallError::Unanswered)),
+        match prepared.await {
+            Ok(Ok(statement)) => Ok((client, statement)),
+            Ok(Err(error)) => Err(CallError::Unsent(describe(&error))),
+            Err(_) => Err(give_up(client, CallError::Unsent("no answer in time".to_owned()))),
         }
     }
 
@@ -96,6 +124,24 @@ impl Connections {
 
     pub async fn write(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, LedgerError> {
         self.call(sql, params).await.map_err(|error| error.meaning(Access::Write))
+    }
+}
+
+impl Uncommitted {
+    pub async fn commit(mut self) -> Result<Vec<Row>, CallError> {
+        let Some(client) = self.client.take() else { return Err(CallError::Unanswered) };
+        match timeout(self.answer_within, client.batch_execute("COMMIT")).await {
+            Ok(Ok(())) => Ok(std::mem::take(&mut self.rows)),
+            Ok(Err(error)) => Err(give_up(client, CallError::Failed(error))),
+            Err(_) => Err(give_up(client, CallError::Unanswered)),
+        }
+    }
+}
+
+impl Drop for Uncommitted {
+    fn drop(&mut self) {
+        // Its transaction ends with its connection.
+        self.client.take().map(Object::take);
     }
 }
 

@@ -1,4 +1,3 @@
-use deadpool_postgres::PoolError;
 use tidegate_domain::LedgerError;
 use tokio_postgres::error::SqlState;
 
@@ -10,7 +9,7 @@ pub enum OpenError {
     #[error("cannot use PostgreSQL: {0}")]
     Server(#[from] tokio_postgres::Error),
     #[error("cannot use PostgreSQL: {0}")]
-    Pool(#[from] PoolError),
+    Ledger(#[from] LedgerError),
     #[error("{0} is off on the server: a crash of its machine would lose what was acknowledged")]
     Unsafe(&'static str),
     #[error("PostgreSQL {0} is too old: 15 or later is needed")]
@@ -26,8 +25,12 @@ pub enum Access {
     Write,
 }
 
-/// Another gateway used a key at the same moment: to be decided anew.
-pub const KEY_RACE: &str = "TG001";
+/// Another gateway used a key, or placed an event, at the same moment: to be decided anew.
+pub const RACE: &str = "TG001";
+/// A check failed, and the only one there is says which numbers a partition holds: there is none for the newest.
+pub const NO_PARTITION: &str = "23514";
+/// A slot configuration has changed since it was read: to be read anew.
+pub const STALE_CONFIG: &str = "TG002";
 
 /// A statement is its own transaction, so what failed with an answer has not happened. Without an answer, or when
 /// the server is going down with it, nobody knows.

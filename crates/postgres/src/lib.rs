@@ -5,7 +5,7 @@
 //! is due, and says what an error means.
 //!
 //! Architecture invariants: no clock of this process decides anything. Locks are taken in one order: dead letters,
-//! quotas, chains, messages, keys, books; within each by key. Whoever can't follow that order never waits
+//! quotas, slots, chains, messages, keys, books; within each by key. Whoever can't follow that order never waits
 //! (`SKIP LOCKED`).
 
 mod admit;
@@ -24,7 +24,10 @@ mod options;
 mod queues;
 mod quotas;
 mod records;
+mod reserve;
 mod settle;
+mod slot_configs;
+mod slots;
 mod sweep;
 mod wakes;
 

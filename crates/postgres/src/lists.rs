@@ -59,7 +59,7 @@ fn find(filter: &Filter) -> String {
     let source = match filter.status {
         Some(Status::Dead) => {
             "SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, 2::smallint AS status \
-             FROM outcome o JOIN message m USING (seq) WHERE o.status = 2 AND o.seq > $1 ORDER BY o.seq LIMIT $2"
+             FROM message m JOIN outcome o USING (seq) WHERE o.status = 2 AND o.seq > $1 ORDER BY o.seq LIMIT $2"
         }
         Some(Status::Pending) => {
             "SELECT p.seq, p.admitted_at, p.queue, p.recipient, p.lane, 0::smallint AS status \

@@ -26,6 +26,10 @@ const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("migrations/v1/queues.sql"),
         include_str!("migrations/v1/dead.sql"),
         include_str!("migrations/v1/sweep.sql"),
+        include_str!("migrations/v1/partitions.sql"),
+        include_str!("migrations/v1/slots.sql"),
+        include_str!("migrations/v1/slot_configs.sql"),
+        include_str!("migrations/v1/reserve.sql"),
     ],
 }];
 

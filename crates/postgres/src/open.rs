@@ -9,7 +9,9 @@ use crate::admit::Admissions;
 use crate::batch::Batcher;
 use crate::connection::{self, Connections, Params};
 use crate::hand::{Ending, Extensions};
+use crate::reserve::Reservations;
 use crate::settle::Settlements;
+use crate::slot_configs::SlotConfigs;
 use crate::wakes::Wakes;
 use crate::{OpenError, Options, Tls, migrations, sweep, wakes};
 
@@ -25,6 +27,7 @@ pub struct Postgres {
     pub(crate) extensions: Batcher<Extensions>,
     pub(crate) acks: Batcher<Ending>,
     pub(crate) cancels: Batcher<Ending>,
+    pub(crate) reservations: Batcher<Reservations>,
     pub(crate) durability: Durability,
     pub(crate) health: watch::Receiver<Health>,
     background: Vec<JoinHandle<()>>,
@@ -36,6 +39,7 @@ pub struct Core {
     pub connections: Connections,
     pub options: Options,
     pub wakes: Arc<Wakes>,
+    pub slot_configs: SlotConfigs,
     pub salt: u32,
 }
 
@@ -51,7 +55,8 @@ impl Postgres {
         let life: i64 = row.get(1);
         let connections = Connections::new(&options)?;
         let wakes = Arc::new(Wakes::new(life));
-        let core = Arc::new(Core { connections, options, wakes, salt });
+        let core = Arc::new(Core { connections, options, wakes, slot_configs: SlotConfigs::default(), salt });
+        core.turn_partitions().await?;
         let (health_sender, health) = watch::channel(Health::Ready);
         let background = vec![
             tokio::spawn(wakes::listen(core.clone())),
@@ -66,6 +71,7 @@ impl Postgres {
             extensions: Batcher::start(Arc::new(Extensions(core.clone())), intake, batch),
             acks: Batcher::start(ending(true), intake, batch),
             cancels: Batcher::start(ending(false), intake, batch),
+            reservations: Batcher::start(Arc::new(Reservations(core.clone())), intake, batch),
             core,
             durability,
             health,

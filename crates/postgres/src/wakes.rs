@@ -5,11 +5,12 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use tidegate_domain::{LedgerError, QueueName};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 
-use crate::claims::{Ask, Line};
+use crate::claims::{ASKS_MAX, Ask, Line};
 use crate::open::Core;
 use crate::{OpenError, Tls, connection};
 
@@ -32,7 +33,7 @@ pub struct Wakes {
 
 #[derive(Debug, Clone)]
 struct Door {
-    asks: mpsc::UnboundedSender<Ask>,
+    asks: mpsc::Sender<Ask>,
     woken: Arc<Notify>,
 }
 
@@ -45,16 +46,19 @@ impl Wakes {
     pub fn ask(&self, core: &Arc<Core>, queue: &QueueName, ask: Ask) -> Result<(), LedgerError> {
         let mut lines = self.lines();
         let door = lines.entry(queue.clone()).or_insert_with(|| {
-            let (asks, incoming) = mpsc::unbounded_channel();
+            let (asks, incoming) = mpsc::channel(ASKS_MAX);
             let woken = Arc::new(Notify::new());
             tokio::spawn(Line::new(core.clone(), queue.clone()).run(incoming, woken.clone()));
             Door { asks, woken }
         });
-        door.asks.send(ask).map_err(|_| LedgerError::Unavailable("the ledger is closed".to_owned()))
+        door.asks.try_send(ask).map_err(|refused| match refused {
+            TrySendError::Full(_) => LedgerError::Overloaded,
+            TrySendError::Closed(_) => LedgerError::Unavailable("the ledger is closed".to_owned()),
+        })
     }
 
     /// Ends an idle line, unless somebody has come meanwhile.
-    pub fn retire(&self, queue: &QueueName, incoming: &mut mpsc::UnboundedReceiver<Ask>) -> bool {
+    pub fn retire(&self, queue: &QueueName, incoming: &mut mpsc::Receiver<Ask>) -> bool {
         let mut lines = self.lines();
         let idle = incoming.is_empty();
         if idle {

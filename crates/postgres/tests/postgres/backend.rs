@@ -3,13 +3,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_domain::Clock as _;
-use tidegate_postgres::{Options, Postgres, SessionHook, migrate};
+use tidegate_postgres::{Options, Postgres, SessionHook};
 use tidegate_testkit::services;
 use tidegate_testkit::{Backend, Opened, Setup, TestClock};
 use tokio_postgres::{Client, NoTls};
 
 /// The ledger's one door to time, held open by the test: every session is told the time before it is used.
-const TEST_CLOCK: &str = "CREATE OR REPLACE FUNCTION tidegate.now_ms() RETURNS bigint LANGUAGE sql VOLATILE \
+pub const TEST_CLOCK: &str = "CREATE OR REPLACE FUNCTION tidegate.now_ms() RETURNS bigint LANGUAGE sql VOLATILE \
                           AS $$ SELECT current_setting('tidegate.test_now')::bigint $$";
 
 /// A database of its own for each case, copied from one that is migrated.
@@ -24,7 +24,8 @@ static TEMPLATE: LazyLock<String> = LazyLock::new(|| {
     let options = Options { allow_unsafe_server: true, ..Options::new(server.url(&name)) };
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(migrate(&options)).expect("a migration");
+        // Opened once: migrated, and with its first partitions.
+        runtime.block_on(Postgres::open(options)).expect("a ledger");
     })
     .join()
     .expect("migrated");
@@ -101,10 +102,7 @@ fn told_by(clock: Arc<TestClock>) -> SessionHook {
 #[async_trait]
 impl Backend for PostgresBackend {
     async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
-        let ledger = Arc::new(Postgres::open(self.options(setup)).await?);
-        // There are no slots on PostgreSQL yet.
-        let slots = Arc::new(tidegate_testkit::ModelLedger::new(setup.clone()));
-        Ok(Opened { ledger: ledger.clone(), slots, queues: ledger })
+        Ok(Opened::new(Arc::new(Postgres::open(self.options(setup)).await?)))
     }
 
     async fn close(&self, opened: Opened) -> anyhow::Result<()> {

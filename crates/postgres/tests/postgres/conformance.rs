@@ -2,4 +2,6 @@ use crate::backend::PostgresBackend;
 
 tidegate_testkit::conformance_cases!(PostgresBackend::new());
 
+tidegate_testkit::slot_cases!(PostgresBackend::new());
+
 tidegate_testkit::queue_cases!(PostgresBackend::new());

@@ -1,9 +1,13 @@
 //! The ledger on PostgreSQL against the contracts of its ports and against the model, on a real server.
 
+#![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
+
 mod backend;
 mod conformance;
 mod cuts;
 mod gateways;
+mod large_tables;
 mod model;
 mod opening;
 mod order;
+mod retention;

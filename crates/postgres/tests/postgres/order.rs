@@ -52,8 +52,8 @@ async fn every_recipient_is_served_in_order_by_many_claimers_of_three_gateways()
     for recipient in 0..RECIPIENTS {
         tasks.spawn(admit_in_order(gateways.clone(), recipient));
     }
-    for recipient in 0..2 {
-        tasks.spawn(admit_what_is_taken_back(gateways[recipient].clone(), recipient));
+    for (recipient, gateway) in gateways.iter().enumerate().take(2) {
+        tasks.spawn(admit_what_is_taken_back(gateway.clone(), recipient));
     }
     for n in 0..9 {
         tasks.spawn(serve(gateways[n % 3].clone(), provider.clone(), n));

@@ -64,10 +64,6 @@ CREATE TABLE attempt (
     PRIMARY KEY (seq, number)
 ) PARTITION BY RANGE (seq);
 
-CREATE TABLE message_default PARTITION OF message DEFAULT;
-CREATE TABLE outcome_default PARTITION OF outcome DEFAULT;
-CREATE TABLE attempt_default PARTITION OF attempt DEFAULT;
-
 -- What waits or is under way. A claim locks its row and changes nothing in it.
 CREATE TABLE pending (
     seq          bigint PRIMARY KEY,
