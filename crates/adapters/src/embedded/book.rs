@@ -214,7 +214,9 @@ impl Book {
                 expires: message.expires,
                 tries: Tries::default(),
             });
-            self.bodies.insert(message);
+            if self.queues.is_soon(message.queue, message.lane) {
+                self.bodies.insert(message);
+            }
         }
         for row in requeued {
             self.revive(row);

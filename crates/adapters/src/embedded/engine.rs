@@ -253,8 +253,12 @@ impl Engine {
         self.expire_messages(now)?;
         let leased = self.book.claim(queue, max, lease_ms, now);
         let rows: Vec<_> = leased.into_iter().map(|leased| with_text(&self.book, leased)).collect();
-        let backlog = rows.iter().any(|row| row.message.is_none());
-        let upcoming = if backlog { self.book.upcoming(queue, max, now) } else { Vec::new() };
+        let upcoming = if rows.iter().any(|row| row.message.is_none()) {
+            self.book.upcoming(queue, max, now)
+        } else {
+            self.book.has_no_backlog(queue);
+            Vec::new()
+        };
         Ok(Claimed { rows, upcoming })
     }
 

@@ -28,6 +28,9 @@ pub(super) struct Queue {
     pub(super) rule: QueueRule,
     pub(super) paused: bool,
     pub(super) leased: u64,
+    /// So many wait whose texts are on disk only that those of newcomers would be gone from memory too by their
+    /// turn. They are left out of it, and read when their turn comes.
+    pub(super) backlog: bool,
 }
 
 impl QueueBook {
@@ -50,6 +53,11 @@ impl QueueBook {
     /// Whether there is such a queue, and it is not paused.
     pub(super) fn hands_out(&self, id: u16) -> bool {
         self.get(id).is_some_and(|queue| !queue.paused)
+    }
+
+    /// Whether a newcomer's text is worth keeping in memory.
+    pub(super) fn is_soon(&self, id: u16, lane: Lane) -> bool {
+        lane == Lane::High || self.get(id).is_none_or(|queue| !queue.backlog)
     }
 
     pub(super) fn is_strict(&self, id: u16) -> bool {
@@ -104,7 +112,7 @@ impl QueueBook {
         let id = queue_id(self.queues.len());
         let rule = self.rules.by_name.get(&name).copied().unwrap_or(self.rules.otherwise);
         self.ids.insert(name.clone(), id);
-        self.queues.push(Queue { name, rule, paused, leased: 0 });
+        self.queues.push(Queue { name, rule, paused, leased: 0, backlog: false });
         id
     }
 }

@@ -44,12 +44,33 @@ impl Book {
         leased
     }
 
-    /// What will be claimed next for the first time and has no text in memory, as far as can be foreseen.
-    pub(in crate::embedded) fn upcoming(&self, queue: &QueueName, max: usize, now: Timestamp) -> Vec<u64> {
+    /// What will be claimed next for the first time and has no text in memory, as far as can be foreseen. Asked
+    /// after every claim, it also finds out whether the queue's texts are worth keeping.
+    pub(in crate::embedded) fn upcoming(
+        &mut self,
+        queue: &QueueName,
+        max: usize,
+        now: Timestamp,
+    ) -> Vec<u64> {
         let Some(queue) = self.queues.id(queue) else { return Vec::new() };
-        let heads = self.line.heads(queue, now).take(max.clamp(UPCOMING_MIN, UPCOMING_MAX));
-        let untried = heads.filter(|entry| entry.tries.last == 0).map(|entry| entry.seq);
-        untried.filter(|seq| self.bodies.get(*seq).is_none()).collect()
+        let heads = self.line.heads(queue, now).take(UPCOMING_MAX).filter(|entry| entry.tries.last == 0);
+        let untold = heads.map(|entry| entry.seq).filter(|seq| self.bodies.get(*seq).is_none());
+        let mut upcoming: Vec<_> = untold.collect();
+        self.set_backlog(queue, upcoming.len() == UPCOMING_MAX);
+        upcoming.truncate(max.clamp(UPCOMING_MIN, UPCOMING_MAX));
+        upcoming
+    }
+
+    pub(in crate::embedded) fn has_no_backlog(&mut self, queue: &QueueName) {
+        if let Some(queue) = self.queues.id(queue) {
+            self.set_backlog(queue, false);
+        }
+    }
+
+    fn set_backlog(&mut self, queue: u16, backlog: bool) {
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.backlog = backlog;
+        }
     }
 
     pub(in crate::embedded) fn settle(
@@ -197,5 +218,54 @@ impl Book {
             group.change_pending(self.line.entry(slot).queue, -1);
         }
         group.end(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tidegate_domain::{Admission, Lane};
+
+    use super::super::super::queues::QueueRules;
+    use super::super::BookLimits;
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    fn book() -> Book {
+        let limits = BookLimits {
+            pending_max: 10_000,
+            body_cache_bytes: 4_000,
+            idempotency_window_ms: 0,
+            idempotency_keys_max: 0,
+            slots_max: 0,
+            slot_retention_ms: 0,
+        };
+        Book::new(1, limits, QueueRules::default())
+    }
+
+    /// Whether the last one's text is in memory.
+    fn admit(book: &mut Book, queue: &QueueName, lane: Lane, count: usize) -> bool {
+        let mut group = book.begin();
+        for _ in 0..count {
+            let admission = Admission { lane, ..Admission::new(queue.clone(), Bytes::from_static(b"text")) };
+            book.admit(admission, NOW, &mut group);
+        }
+        book.apply(group);
+        book.bodies.get(book.seq_last()).is_some()
+    }
+
+    #[test]
+    fn behind_a_backlog_only_urgent_texts_are_kept_in_memory() {
+        let (mut book, queue) = (book(), QueueName::new("q").unwrap());
+        assert!(admit(&mut book, &queue, Lane::Normal, 2 * UPCOMING_MAX));
+        assert_eq!(book.claim(&queue, 10, 1_000, NOW).len(), 10);
+        let upcoming = book.upcoming(&queue, 10, NOW);
+        assert_eq!(upcoming, (11..11 + UPCOMING_MIN as u64).collect::<Vec<_>>());
+        assert!(!admit(&mut book, &queue, Lane::Normal, 1));
+        assert!(admit(&mut book, &queue, Lane::High, 1));
+        assert_eq!(book.claim(&queue, UPCOMING_MAX, 1_000, NOW).len(), UPCOMING_MAX);
+        book.upcoming(&queue, 10, NOW);
+        assert!(admit(&mut book, &queue, Lane::Normal, 1), "the end is in sight");
     }
 }
