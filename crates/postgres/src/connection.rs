@@ -194,11 +194,11 @@ pub fn config(options: &Options) -> Result<Config, OpenError> {
 }
 
 /// Plans are made for full tables, whatever they hold when the first statement comes: the line empties and fills
-/// faster than anybody counts its rows.
+/// faster than anybody counts its rows. So rows are looked up one by one, through indexes; no other join makes sense.
 pub fn session_settings(options: &Options) -> String {
     format!(
         "SET search_path TO tidegate; SET statement_timeout TO {}; SET lock_timeout TO {}; \
-         SET enable_seqscan TO off; SET jit TO off; SET plan_cache_mode TO force_generic_plan; \
+         SET enable_seqscan TO off; SET enable_hashjoin TO off; SET enable_mergejoin TO off; SET jit TO off; SET plan_cache_mode TO force_generic_plan; \
          SET default_transaction_isolation TO 'read committed'; SET client_min_messages TO warning",
         options.statement_timeout.as_millis(),
         options.lock_timeout.as_millis(),

@@ -11,8 +11,8 @@ const COUNTS: &str = "SELECT coalesce(sum(admitted), 0)::bigint, coalesce(sum(de
 
 const QUEUE_COUNTS: &str = "SELECT q.name, q.paused, coalesce(t.high, 0)::bigint, \
     coalesce(t.normal, 0)::bigint, coalesce(t.low, 0)::bigint, coalesce(l.leased, 0)::bigint FROM queue q \
-    LEFT JOIN (SELECT queue, sum(high) AS high, sum(normal) AS normal, sum(low) AS low FROM tally \
-        GROUP BY queue) t ON t.queue = q.name \
+    CROSS JOIN LATERAL (SELECT sum(high) AS high, sum(normal) AS normal, sum(low) AS low FROM tally \
+        WHERE queue = q.name) t \
     LEFT JOIN (SELECT queue, count(*) AS leased FROM lease, (SELECT now_ms() AS now) n \
         WHERE ends_at > n.now GROUP BY queue) l ON l.queue = q.name ORDER BY q.name";
 

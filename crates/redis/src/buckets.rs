@@ -6,7 +6,6 @@ mod rules;
 mod shared;
 mod upkeep;
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 
 use self::answer::{Answer, peeked};
 use self::kept::Kept;
-use self::shared::{Scripts, Shared, args, strange};
+use self::shared::{Scripts, Shared, strange};
 use crate::Endpoint;
 use crate::link::Link;
 use crate::script::Script;
@@ -106,14 +105,14 @@ impl RedisBuckets {
         Self { shared, upkeep }
     }
 
-    /// The words of a take as they go to Redis, for whoever wants to measure it there; the last one is not text. None
-    /// when there is nothing to take from.
-    pub fn words(&self, takes: &[Take<'_>]) -> Option<Vec<Vec<u8>>> {
+    /// The words of a take as they go to Redis, for whoever wants to measure it there. None when there is nothing
+    /// to take from.
+    pub fn words(&self, takes: &[Take<'_>]) -> Option<Vec<String>> {
         let asked = self.shared.asked(takes);
-        let mut words = vec!["EVALSHA".into(), self.shared.scripts.take.hash().into()];
-        words.push(asked.len().to_string().into());
-        words.extend(asked.iter().map(|one| one.key.clone().into()));
-        words.extend(args(&asked).into_iter().map(Cow::into_owned));
+        let mut words = vec!["EVALSHA".to_owned(), self.shared.scripts.take.hash().to_owned()];
+        words.push(asked.len().to_string());
+        words.extend(asked.iter().map(|one| one.key.clone()));
+        words.extend(asked.iter().flat_map(|one| one.ruled.args.clone()));
         (!asked.is_empty()).then_some(words)
     }
 }

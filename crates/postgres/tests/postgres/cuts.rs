@@ -127,21 +127,29 @@ async fn a_killed_server_loses_nothing_and_is_found_again() {
     let request = ClaimRequest { queue: queue("sms"), max: 1, lease_ms: 600_000, wait_ms: 0 };
     let claims = ledger.claim(request.clone()).await.unwrap();
     server.kill().unwrap();
-    let error = ledger.admit(vec![sms("lost").0]).await.unwrap_err();
-    assert!(matches!(error, LedgerError::Unavailable(_) | LedgerError::OutcomeUnknown(_)), "{error}");
-    let error = ledger.admit(vec![sms("lost").0]).await.unwrap_err();
+    // What the server's orphans still commit counts; what nobody answered may.
+    let (mut acknowledged, mut unknown) = (1, 0);
+    let error = loop {
+        match ledger.admit(vec![sms("more").0]).await {
+            Ok(_) => acknowledged += 1,
+            Err(LedgerError::OutcomeUnknown(_)) => unknown += 1,
+            Err(error) => break error,
+        }
+    };
     assert!(matches!(error, LedgerError::Unavailable(_)), "nothing was sent: {error}");
     timeout(PATIENCE, until(|| matches!(ledger.health(), Health::ReadOnly(_)))).await.expect("noticed");
 
     server.restart().unwrap();
     let counts = timeout(PATIENCE, steadily(|| ledger.counts())).await.expect("back again");
-    assert_eq!((counts.admitted, counts.pending, counts.leased), (1, 1, 1));
+    assert!((acknowledged..=acknowledged + unknown).contains(&counts.admitted), "{counts:?}");
+    assert!(counts.balanced() && counts.leased == 1, "{counts:?}");
     timeout(PATIENCE, until(|| ledger.health() == Health::Ready)).await.expect("noticed");
     let settlement = Settlement { id, token: claims[0].token, outcome: Outcome::Released, latency_ms: 0 };
     steadily(|| ledger.settle(vec![settlement.clone()])).await;
     let again = steadily(|| ledger.claim(request.clone())).await;
     assert!(again[0].id == id && again[0].token > claims[0].token);
-    assert!(ledger.pop(queue("sms"), 1, 0).await.unwrap().is_empty());
+    let rest = steadily(|| ledger.pop(queue("sms"), 1_000, 0)).await;
+    assert_eq!(rest.len() as u64, counts.admitted - 1);
 }
 
 async fn until(mut is_so: impl FnMut() -> bool) {

@@ -4,15 +4,15 @@ use crate::backend::PostgresBackend;
 
 #[test]
 fn the_ledger_on_postgres_agrees_with_the_model() {
-    drive::compare_with_model(40, PostgresBackend::new);
+    drive::compare_with_model(30, PostgresBackend::new);
 }
 
 #[test]
 fn the_queues_on_postgres_agree_with_the_model() {
-    drive::compare_queues_with_model(40, PostgresBackend::new);
+    drive::compare_queues_with_model(30, PostgresBackend::new);
 }
 
 #[test]
 fn the_slots_on_postgres_agree_with_the_model() {
-    drive::compare_slots_with_model(40, PostgresBackend::new);
+    drive::compare_slots_with_model(30, PostgresBackend::new);
 }

@@ -36,16 +36,11 @@ pub fn write(rule: &BucketRule, debt: Debt, mark: &str) -> Vec<u8> {
     let (whole, part) = pair(rule, debt.owed);
     let mut bytes = Vec::with_capacity(SIZES.iter().sum::<usize>() + mark.len());
     let numbers = [whole, part, debt.at_ns / SECOND_NS, debt.at_ns % SECOND_NS];
-    pack(&mut bytes, numbers.into_iter().zip(SIZES));
-    bytes.extend_from_slice(mark.as_bytes());
-    bytes
-}
-
-/// Numbers in so many bytes each, as the scripts unpack them.
-pub fn pack(bytes: &mut Vec<u8>, numbers: impl Iterator<Item = (u64, usize)>) {
-    for (number, size) in numbers {
+    for (number, size) in numbers.into_iter().zip(SIZES) {
         bytes.extend_from_slice(&number.to_be_bytes()[8 - size..]);
     }
+    bytes.extend_from_slice(mark.as_bytes());
+    bytes
 }
 
 /// Seconds and nanoseconds where a rule refills; tokens and 0 otherwise.

@@ -2,7 +2,7 @@
 
 use tidegate_domain::limits::{BucketRule, Debt, IDLE_SECONDS, PolicyId, PolicyName, PolicyRule};
 
-use super::kept::{Kept, pack, pair, write};
+use super::kept::{Kept, pair, write};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
@@ -17,9 +17,9 @@ pub struct Ruled {
     /// Oldest first. The last one is in force.
     versions: Vec<Version>,
     /// What buckets under this rule are marked with.
-    pub mark: String,
-    /// The rule as take.lua unpacks it.
-    pub packed: Vec<u8>,
+    mark: String,
+    /// The rule as the script takes it.
+    pub args: [String; 8],
     pub ttl_ms: u64,
 }
 
@@ -39,8 +39,12 @@ impl Ruled {
         let rule = policy.rule.with_tokens_of(&newest.rule.unwrap_or(policy.rule));
         let mark = format!("{} {} {}", newest.number, rule.capacity(), rule.ns_per_token());
         let ttl_ms = ttl_ms(&rule);
-        let packed = packed(&rule, ttl_ms);
-        Some(Self { name: policy.name.clone(), rule, versions, mark, packed, ttl_ms })
+        let (cost, full) = (pair(&rule, rule.cost_owed()), pair(&rule, rule.owed_max()));
+        let flags = [rule.refills(), rule.shadow()].map(u64::from);
+        let [refills, shadow, cost_s, cost_ns, full_s, full_ns, ttl] =
+            [flags[0], flags[1], cost.0, cost.1, full.0, full.1, ttl_ms].map(|number| number.to_string());
+        let args = [mark.clone(), refills, shadow, cost_s, cost_ns, full_s, full_ns, ttl];
+        Some(Self { name: policy.name.clone(), rule, versions, mark, args, ttl_ms })
     }
 
     pub fn policy_rule(&self, id: PolicyId) -> PolicyRule {
@@ -83,17 +87,6 @@ impl Version {
         let rule = if capacity == 0 { None } else { Some(BucketRule::kept(capacity, ns_per_token).ok()?) };
         Some(Self { number, since_ns, rule })
     }
-}
-
-/// As take.lua unpacks it.
-pub fn packed(rule: &BucketRule, ttl_ms: u64) -> Vec<u8> {
-    let (cost, full) = (pair(rule, rule.cost_owed()), pair(rule, rule.owed_max()));
-    let [refills, shadow] = [rule.refills(), rule.shadow()].map(u64::from);
-    let numbers =
-        [(refills, 1), (shadow, 1), (cost.0, 4), (cost.1, 4), (full.0, 4), (full.1, 4), (ttl_ms, 6)];
-    let mut bytes = Vec::new();
-    pack(&mut bytes, numbers.into_iter());
-    bytes
 }
 
 fn step(

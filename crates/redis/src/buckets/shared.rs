@@ -1,4 +1,3 @@
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -81,7 +80,7 @@ impl Shared {
 
     pub async fn take_once(&self, asked: &[Asked], deadline: Instant) -> Result<Answer, BucketsError> {
         let keys: Vec<_> = asked.iter().map(|one| one.key.as_str()).collect();
-        let args = args(asked);
+        let args: Vec<_> = asked.iter().flat_map(|one| &one.ruled.args).collect();
         let take = async |connection| self.scripts.take.call(connection, &keys, &args).await;
         let answer = self.link.call(deadline, take).await?;
         Answer::read(answer, asked.iter().map(|one| &one.ruled.rule)).ok_or_else(strange)
@@ -122,13 +121,6 @@ impl Wanted {
         self.gone.dedup();
         self.rules = rules.to_vec();
     }
-}
-
-/// Marks, then all rules in one.
-pub fn args(asked: &[Asked]) -> Vec<Cow<'_, [u8]>> {
-    let marks = asked.iter().map(|one| Cow::Borrowed(one.ruled.mark.as_bytes()));
-    let rules = asked.iter().flat_map(|one| &one.ruled.packed).copied().collect();
-    marks.chain([Cow::Owned(rules)]).collect()
 }
 
 /// Empty when the bucket is full. What can't be read is somebody else's, or damaged: nobody gains by it.

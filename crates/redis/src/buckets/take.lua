@@ -1,40 +1,38 @@
 -- Takes from all buckets or from none.
 --
 -- KEYS: one bucket each.
--- ARGV: one mark each, then all rules in one. A mark is "VERSION CAPACITY NS_PER_TOKEN"; what a bucket kept under another
---   mark holds can't be said here. A rule is REFILLS, SHADOW, COST, FULL, TTL. COST and FULL are pairs of whole numbers:
---   seconds and nanoseconds of refilling, or tokens and 0 where nothing refills. A pair, because a number of Lua counts
---   nanoseconds exactly for 104 days only.
+-- ARGV: eight per bucket, its rule: MARK, REFILLS, SHADOW, COST, FULL, TTL. A mark is "VERSION CAPACITY NS_PER_TOKEN"; what
+--   a bucket kept under another mark holds can't be said here. COST and FULL are pairs of whole numbers: seconds and
+--   nanoseconds of refilling, or tokens and 0 where nothing refills. A pair, because a number of Lua counts nanoseconds
+--   exactly for 104 days only.
 --
--- A bucket is kept as OWED, AT, MARK: what it lacks to be full, as a pair like COST, and when that was so.
--- Rules and buckets are packed: texts, and an argument for every number, took Redis twice as long.
+-- A bucket is kept as OWED, AT, MARK: what it lacks to be full, as a pair like COST, and when that was so. Packed: texts
+-- took Redis half as long again.
 --
 -- Returns {1 passed or 0 denied, now, for each bucket: {1 if it lacked tokens or 0, what it owes now}}, flat; or
 -- {2, now, for each bucket under another mark: its number, what is kept}, with nothing taken.
 
-local RULE, RULE_BYTES = '>BBI4I4I4I4I6', 24
-local KEPT, MARK_AT = '>I4I4I5I4', 18
+local PACKED, MARK_AT = '>I4I4I5I4', 18
 local IDLE_S = 3600
 local SECOND_NS = 1000000000
 
 local s, ns = now()
 local kept = redis.call('MGET', unpack(KEYS))
 local answer, stale = {1, s, ns}, nil
-local noted, after, lives = {}, {}, {}
-local rules = ARGV[#KEYS + 1]
+local noted, after = {}, {}
 
 for i = 1, #KEYS do
-  local refills, shadow, cost_s, cost_ns, full_s, full_ns, ttl = struct.unpack(RULE, rules, RULE_BYTES * i - RULE_BYTES + 1)
+  local rule = 8 * i - 8
   local owed_s, owed_ns = 0, 0
   local value = kept[i]
   if value then
-    if string.sub(value, MARK_AT) ~= ARGV[i] then
+    if string.sub(value, MARK_AT) ~= ARGV[rule + 1] then
       stale = stale or {2, s, ns}
       stale[#stale + 1] = i
       stale[#stale + 1] = value
     else
-      local kept_s, kept_ns, at_s, at_ns = struct.unpack(KEPT, value)
-      if refills == 1 then
+      local kept_s, kept_ns, at_s, at_ns = struct.unpack(PACKED, value)
+      if ARGV[rule + 2] == '1' then
         -- Time that was set back has not passed. It goes on from here, or a drained bucket would wait for it.
         local past_s, past_ns = s - at_s, ns - at_ns
         if past_ns < 0 then past_s, past_ns = past_s - 1, past_ns + SECOND_NS end
@@ -48,12 +46,13 @@ for i = 1, #KEYS do
       end
     end
   end
-  local after_s, after_ns = owed_s + cost_s, owed_ns + cost_ns
+  local after_s, after_ns = owed_s + ARGV[rule + 4], owed_ns + ARGV[rule + 5]
   if after_ns >= SECOND_NS then after_s, after_ns = after_s + 1, after_ns - SECOND_NS end
-  local lacked = after_s > full_s or (after_s == full_s and after_ns > full_ns)
-  if lacked and shadow == 0 then answer[1] = 0 end
+  local over_s = after_s - ARGV[rule + 6]
+  local lacked = over_s > 0 or (over_s == 0 and after_ns > ARGV[rule + 7] + 0)
+  if lacked and ARGV[rule + 3] == '0' then answer[1] = 0 end
   answer[3 * i + 1], answer[3 * i + 2], answer[3 * i + 3] = lacked and 1 or 0, owed_s, owed_ns
-  after[2 * i - 1], after[2 * i], lives[i] = after_s, after_ns, ttl
+  after[2 * i - 1], after[2 * i] = after_s, after_ns
 end
 
 if stale then return stale end
@@ -62,8 +61,8 @@ for i = 1, #KEYS do
   local took = answer[1] == 1 and answer[3 * i + 1] == 0
   if took then answer[3 * i + 2], answer[3 * i + 3] = after[2 * i - 1], after[2 * i] end
   if took or noted[i] then
-    local value = struct.pack(KEPT, answer[3 * i + 2], answer[3 * i + 3], s, ns) .. ARGV[i]
-    redis.call('PSETEX', KEYS[i], lives[i], value)
+    local value = struct.pack(PACKED, answer[3 * i + 2], answer[3 * i + 3], s, ns) .. ARGV[8 * i - 7]
+    redis.call('PSETEX', KEYS[i], ARGV[8 * i], value)
   end
 end
 return answer

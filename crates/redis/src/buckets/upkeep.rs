@@ -4,11 +4,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tidegate_domain::limits::{BucketRule, BucketsError, PolicyId, PolicyName, PolicyRule};
+use tidegate_domain::limits::{BucketsError, PolicyId, PolicyName, PolicyRule};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::{lists, texts};
-use super::rules::{Ruled, Version, packed};
+use super::rules::{Ruled, Version};
 use super::shared::{Shared, strange};
 use crate::link::describe;
 
@@ -19,10 +19,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How many changes of a policy an idle bucket is carried through exactly.
 const VERSIONS_MAX: usize = 16;
-/// Capacity and nanoseconds per token of a rule that refills faster than anybody asks: a take under it always passes,
-/// and is written.
-const PROBE: (u32, u64) = (1_000, 1);
-const PROBE_TTL_MS: u64 = 60_000;
+/// A rule as the script takes it that refills faster than anybody asks: a take under it always passes, and is written.
+const PROBE: [&str; 8] = ["0 1000 1", "1", "0", "0", "1", "0", "1000", "60000"];
 
 /// Makes a new connection whenever there is none. Runs for ever.
 pub async fn run(shared: Arc<Shared>) {
@@ -61,10 +59,8 @@ impl Shared {
     }
 
     async fn probe(&self, connection: &MultiplexedConnection, within: Duration) -> Result<(), String> {
-        let rule = BucketRule::kept(PROBE.0, PROBE.1).map_err(|error| error.to_string())?;
-        let args = [format!("0 {} {}", PROBE.0, PROBE.1).into_bytes(), packed(&rule, PROBE_TTL_MS)];
         let key = format!("{{{}}}:probe", self.prefix);
-        match timeout(within, self.scripts.take.call(connection.clone(), &[key], &args)).await {
+        match timeout(within, self.scripts.take.call(connection.clone(), &[key], &PROBE)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
                 self.link.redirected(&error);

@@ -9,31 +9,32 @@ DECLARE
     is_new boolean[] := '{}';
     lanes smallint[] := '{}';
     older integer[] := '{}';
+    places integer[]; high integer[]; normal integer[]; low integer[];
+    n integer;
     r record;
 BEGIN
     IF cardinality(p_chain_queue) > 0 THEN
+        SELECT array_agg(m.place), array_agg(m.high), array_agg(m.normal), array_agg(m.low)
+        INTO places, high, normal, low FROM (
+            SELECT p_chain_at[i] AS place, count(*) FILTER (WHERE p_lane[i] = 0)::integer AS high,
+                count(*) FILTER (WHERE p_lane[i] = 1)::integer AS normal,
+                count(*) FILTER (WHERE p_lane[i] = 2)::integer AS low
+            FROM unnest(p_chosen) AS i WHERE p_chain_at[i] IS NOT NULL GROUP BY 1 ORDER BY 1) m;
+        n := 0;
+        -- What comes back comes in the order in which it was sent.
         FOR r IN
-            WITH mine AS (
-                SELECT p_chain_at[i] AS place, count(*) FILTER (WHERE p_lane[i] = 0)::integer AS high,
-                    count(*) FILTER (WHERE p_lane[i] = 1)::integer AS normal,
-                    count(*) FILTER (WHERE p_lane[i] = 2)::integer AS low
-                FROM unnest(p_chosen) AS i WHERE p_chain_at[i] IS NOT NULL GROUP BY 1
-            ), joined AS (
-                INSERT INTO chain AS c (queue, recipient, high, normal, low)
-                SELECT p_chain_queue[m.place], p_chain_recipient[m.place], m.high, m.normal, m.low
-                FROM mine m ORDER BY m.place
-                ON CONFLICT (queue, recipient) DO UPDATE SET
-                    high = c.high + excluded.high, normal = c.normal + excluded.normal, low = c.low + excluded.low
-                RETURNING c.queue, c.recipient, c.high, c.normal, c.low
-            )
-            SELECT m.place, lane_of(j.high, j.normal) AS lane,
-                j.high + j.normal + j.low = m.high + m.normal + m.low AS is_new
-            FROM mine m JOIN joined j ON j.queue = p_chain_queue[m.place] AND j.recipient = p_chain_recipient[m.place]
+            INSERT INTO chain AS c (queue, recipient, high, normal, low)
+            SELECT p_chain_queue[m.place], p_chain_recipient[m.place], m.high, m.normal, m.low
+            FROM unnest(places, high, normal, low) WITH ORDINALITY AS m (place, high, normal, low, n) ORDER BY m.n
+            ON CONFLICT (queue, recipient) DO UPDATE SET
+                high = c.high + excluded.high, normal = c.normal + excluded.normal, low = c.low + excluded.low
+            RETURNING lane_of(c.high, c.normal) AS lane, c.high + c.normal + c.low AS members
         LOOP
-            is_new[r.place] := r.is_new;
-            lanes[r.place] := r.lane;
-            IF NOT r.is_new THEN
-                older := older || r.place::integer;
+            n := n + 1;
+            is_new[places[n]] := r.members = high[n] + normal[n] + low[n];
+            lanes[places[n]] := r.lane;
+            IF NOT is_new[places[n]] THEN
+                older := older || places[n];
             END IF;
         END LOOP;
     END IF;
@@ -41,10 +42,10 @@ BEGIN
     numbers := ARRAY(SELECT nextval('message_seq') FROM generate_series(1, cardinality(p_chosen)));
     INSERT INTO pending (seq, admitted_at, queue, recipient, chained, place, lane, is_head, line_lane, due_at,
         claimable_at, expires_at)
-    SELECT n, p_now, p_queues[p_queue_at[i]], p_recipient[i], chain IS NOT NULL, n, p_lane[i],
-        chain IS NULL OR is_new[chain] AND row_number() OVER (PARTITION BY chain ORDER BY n) = 1,
-        coalesce(lanes[chain], p_lane[i]), p_due[i], p_due[i], p_expires[i]
-    FROM unnest(p_chosen, numbers) AS w (i, n), LATERAL (SELECT p_chain_at[i] AS chain) c;
+    SELECT w.seq, p_now, p_queues[p_queue_at[i]], p_recipient[i], w.chain IS NOT NULL, w.seq, p_lane[i],
+        w.chain IS NULL OR is_new[w.chain] AND row_number() OVER (PARTITION BY w.chain ORDER BY w.seq) = 1,
+        coalesce(lanes[w.chain], p_lane[i]), p_due[i], p_due[i], p_expires[i]
+    FROM (SELECT c.i, c.seq, p_chain_at[c.i] AS chain FROM unnest(p_chosen, numbers) AS c (i, seq)) w;
     -- A more urgent message lends its lane to the head that it waits behind.
     UPDATE pending p SET line_lane = lanes[o]
     FROM unnest(older) AS o
