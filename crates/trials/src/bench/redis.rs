@@ -1,7 +1,4 @@
-use std::ffi::OsStr;
-use std::io::Write as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -123,18 +120,11 @@ fn their_rate(redis: &Redis, store: &RedisBuckets, calls: usize) -> anyhow::Resu
     // Twelve digits, like our keys.
     let takes: Vec<_> =
         (0..POLICIES).map(|id| Take { policy: PolicyId(id), key: "client-__rand_int__" }).collect();
-    let mut words = store.words(&takes).context("no policies in force")?;
-    let last = words.pop().context("a call without words")?;
+    let words = store.words(&takes).context("no policies in force")?;
     let mut command = Command::new(program("redis-benchmark", "redis-tools")?);
     command.args(["-h", "127.0.0.1", "-p", &redis.address.port().to_string()]);
     command.args(["-c", "1", "-P", &IN_FLIGHT.to_string(), "-n", &calls.to_string()]);
-    // The last word is not text: it comes through a pipe.
-    command
-        .args(["-r", &KEYS.to_string(), "--csv", "-x"])
-        .args(words.iter().map(|word| OsStr::from_bytes(word)));
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    child.stdin.take().context("no pipe")?.write_all(&last)?;
-    let output = child.wait_with_output()?;
+    let output = command.args(["-r", &KEYS.to_string(), "--csv"]).args(words).output()?;
     let text = String::from_utf8(output.stdout)?;
     // "test","rps","avg_latency_ms",… and one line of values in quotes.
     let rate = text.lines().nth(1).and_then(|line| line.split("\",\"").nth(1)?.parse().ok());
