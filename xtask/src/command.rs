@@ -2,8 +2,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn cargo(args: &[&str]) -> Result<(), String> {
+    cargo_with(args, &[])
+}
+
+pub fn cargo_with(args: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run(Command::new(program).args(args).current_dir(root()))
+    run(Command::new(program).args(args).envs(variables.iter().copied()).current_dir(root()))
 }
 
 /// The release binary of the trials.

@@ -5,7 +5,7 @@ mod tools;
 
 use std::process::ExitCode;
 
-use command::{cargo, trials};
+use command::{cargo, cargo_with, trials};
 
 const USAGE: &str = "\
 cargo xtask check            formatting and lints
@@ -44,6 +44,7 @@ fn test() -> Result<(), String> {
     check()?;
     release()?;
     cargo(&["test", "--workspace", "--locked"])?;
+    api_on_postgres()?;
     trials("bench", &["--quick".into()])?;
     trials("torture", &["--quick".into()])?;
     if power_cuts {
@@ -52,6 +53,27 @@ fn test() -> Result<(), String> {
     }
     println!("all passed");
     Ok(())
+}
+
+/// The tests through the API once more, on the other ledger. Left out is what is about a directory that one process
+/// owns, and what has a server of its own already.
+fn api_on_postgres() -> Result<(), String> {
+    const ABOUT_A_DIRECTORY: [&str; 10] = [
+        "disk::",
+        "full_disk::",
+        "kills::",
+        "postgres::",
+        "redis::",
+        "a_second_process_on_the_directory_is_refused",
+        "a_weaker_promise_is_named_in_the_answer_and_in_the_log",
+        "check_config_names_every_problem_or_every_source",
+        "a_kill_voids_leases_and_loses_nothing",
+        "a_damaged_message",
+    ];
+    let mut args =
+        vec!["test", "--locked", "--package", "tidegate", "--test", "e2e", "--", "--test-threads=4"];
+    args.extend(ABOUT_A_DIRECTORY.into_iter().flat_map(|name| ["--skip", name]));
+    cargo_with(&args, &[("TIDEGATE_TEST_LEDGER", "postgres")])
 }
 
 fn release() -> Result<(), String> {

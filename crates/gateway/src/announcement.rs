@@ -1,7 +1,6 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 
 use tidegate_domain::Durability;
 use tidegate_edge::PrincipalSpec;
@@ -11,21 +10,22 @@ use tidegate_edge::PrincipalSpec;
 #[derive(Debug)]
 pub struct Announcement<'a> {
     pub address: SocketAddr,
-    pub data: &'a Path,
+    /// A directory, or a database without its password.
+    pub data: &'a str,
     pub durability: Durability,
     pub principals: &'a [PrincipalSpec],
 }
 
 impl Announcement<'_> {
     pub fn make(&self) {
-        let (address, data) = (self.address, self.data.display());
+        let (address, data) = (self.address, self.data);
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(%address, %data, version, principals = self.principals.len(), "listening");
         if self.principals.is_empty() {
             tracing::info!("open to this machine only (loopback), because no principals are configured");
         }
         if self.durability != Durability::Fsync {
-            tracing::warn!("ledger.sync is off: a power cut can lose accepted messages");
+            tracing::warn!("the ledger does not sync to disk: a power cut can lose accepted messages");
         }
         if std::io::stderr().is_terminal() {
             eprint!("{}", self.block());
@@ -39,12 +39,12 @@ impl Announcement<'_> {
         let base = format!("http://{}", reachable(self.address));
         let login = self.login();
         let mut text = format!("\n  Tidegate {} listens on {base}\n", env!("CARGO_PKG_VERSION"));
-        let _ = writeln!(text, "  Data: {}", self.data.display());
+        let _ = writeln!(text, "  Data: {}", self.data);
         if self.principals.is_empty() {
             text.push_str("  Open to this machine only (loopback), because no principals are configured.\n");
         }
         if self.durability != Durability::Fsync {
-            text.push_str("  ledger.sync is off: a power cut can lose accepted messages.\n");
+            text.push_str("  The ledger does not sync to disk: a power cut can lose accepted messages.\n");
         }
         let _ = write!(
             text,
@@ -84,7 +84,7 @@ mod tests {
     fn the_lines_can_be_pasted() {
         let announcement = Announcement {
             address: "0.0.0.0:8080".parse().unwrap(),
-            data: Path::new("/data"),
+            data: "/data",
             durability: Durability::OsBuffer,
             principals: &[],
         };

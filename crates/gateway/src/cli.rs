@@ -32,6 +32,8 @@ enum Command {
     Serve(SettingsArgs),
     /// Check the configuration and say where each value comes from.
     CheckConfig(SettingsArgs),
+    /// Bring the schema of the PostgreSQL ledger up to date, and stop.
+    Migrate(SettingsArgs),
     /// Show the configuration reference.
     Config {
         /// Print the compiled-in defaults: a commented file with every setting.
@@ -62,6 +64,7 @@ impl Cli {
         let done = match self.command {
             Command::Serve(args) => serve(args),
             Command::CheckConfig(args) => check_config(args),
+            Command::Migrate(args) => migrate(args),
             Command::Config { .. } => secrets::print(config::DEFAULT),
             Command::HashPassword => secrets::hash_password(),
             Command::NewApiKey => secrets::new_api_key(),
@@ -91,6 +94,14 @@ fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
     // A blocking call that hangs (a dead disk) must not keep the process.
     runtime.shutdown_timeout(RUNTIME_END_TIMEOUT);
     ended
+}
+
+fn migrate(args: SettingsArgs) -> anyhow::Result<ExitCode> {
+    let settings = Loaded::from_sources(&args.sources()?)?.settings;
+    telemetry::init_logs(&settings.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let place = runtime.block_on(wiring::migrate(&settings))?;
+    secrets::print(&format!("{place} is up to date\n"))
 }
 
 fn check_config(args: SettingsArgs) -> anyhow::Result<ExitCode> {

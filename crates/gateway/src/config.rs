@@ -2,6 +2,7 @@
 
 mod channels;
 mod layers;
+mod ledger;
 mod limits;
 mod policies;
 mod principals;
@@ -13,9 +14,7 @@ mod sender;
 mod slots;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use tidegate_domain::Durability;
 use tidegate_domain::limits::Policy;
 use tidegate_edge::{GateOptions, Limits, PrincipalSpec, bind_is_loopback};
 use tracing_subscriber::EnvFilter;
@@ -26,6 +25,7 @@ use self::reader::Reader;
 
 pub use self::channels::{ChannelsSettings, InboxSettings, WebhookSettings};
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
+pub use self::ledger::{EmbeddedSettings, LedgerSettings, PostgresSettings, SharedSettings};
 pub use self::problem::{Origin, Problem, Problems};
 pub use self::queues::{ChannelKind, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
 pub use self::redis::{BucketsSettings, RedisSettings};
@@ -59,27 +59,6 @@ pub struct Settings {
     /// Buckets of policies kept in memory at the same time.
     pub buckets_max: usize,
     pub log: LogSettings,
-}
-
-/// Which ledger, with that ledger's own settings: there are no half-set ones.
-#[derive(Debug, Clone)]
-pub enum LedgerSettings {
-    Embedded(EmbeddedSettings),
-}
-
-#[derive(Debug, Clone)]
-pub struct EmbeddedSettings {
-    pub path: PathBuf,
-    pub sync: Durability,
-    pub pending_max: u64,
-    pub group_max: usize,
-    pub body_cache_bytes: usize,
-    pub idempotency_window_ms: u64,
-    pub idempotency_keys_max: usize,
-    pub retention_ms: u64,
-    pub readers: usize,
-    pub slots_max: usize,
-    pub slot_retention_ms: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -196,47 +175,6 @@ fn read_listen(reader: &mut Reader<'_>, open: bool) -> Option<SocketAddr> {
     Some(listen)
 }
 
-impl LedgerSettings {
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        match reader.one_of("ledger.kind", &[("embedded", ())]) {
-            Some(()) => EmbeddedSettings::read(reader).map(Self::Embedded),
-            None => None,
-        }
-    }
-}
-
-impl EmbeddedSettings {
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let path = reader.text("ledger.path");
-        if path.is_empty() {
-            reader.problem_with_fix("ledger.path", "is empty", "name a directory");
-        }
-        let sync =
-            reader.one_of("ledger.sync", &[("full", Durability::Fsync), ("off", Durability::OsBuffer)]);
-        let settings = Self {
-            path: PathBuf::from(path),
-            sync: sync.unwrap_or(Durability::Fsync),
-            pending_max: reader.number("ledger.pending_max", 1..=1_000_000_000),
-            group_max: reader.size("ledger.group_max", 1..=65_536),
-            body_cache_bytes: reader.size("ledger.body_cache_bytes", 0..=64 * GIB),
-            idempotency_window_ms: reader.number("ledger.idempotency_window_ms", 1_000..=YEAR_MS),
-            idempotency_keys_max: reader.size("ledger.idempotency_keys_max", 1..=1_000_000_000),
-            retention_ms: reader.number("ledger.retention_ms", 1_000..=100 * YEAR_MS),
-            readers: reader.size("ledger.readers", 1..=64),
-            slots_max: reader.size("slots.slots_max", 1..=1_000_000_000),
-            slot_retention_ms: reader.number("slots.retention_ms", 1_000..=100 * YEAR_MS),
-        };
-        if settings.retention_ms < settings.idempotency_window_ms {
-            let window = settings.idempotency_window_ms;
-            let what =
-                format!("{} is shorter than ledger.idempotency_window_ms ({window})", settings.retention_ms);
-            let fix = "a repeated key must find its message: raise this, or lower the window";
-            reader.problem_with_fix("ledger.retention_ms", what, fix);
-        }
-        sync.map(|_| settings)
-    }
-}
-
 impl LogSettings {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let choices = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
@@ -261,7 +199,7 @@ impl LogSettings {
 fn changed(layers: &Layers) -> Vec<Changed> {
     let values =
         layers.entries.iter().filter(|(_, entry)| entry.origin != Origin::Default).map(|(key, entry)| {
-            let secret = channels::SECRET_KEYS.iter().chain(&redis::SECRET_KEYS);
+            let secret = channels::SECRET_KEYS.iter().chain(&redis::SECRET_KEYS).chain(&ledger::SECRET_KEYS);
             let hidden = secret.into_iter().any(|known| known == key);
             let value = if hidden { "(hidden)".to_owned() } else { entry.value.to_string() };
             Changed { key: key.clone(), value, origin: entry.origin.clone() }
@@ -284,7 +222,7 @@ fn changed(layers: &Layers) -> Vec<Changed> {
 /// For tests: the policies of a file.
 #[cfg(test)]
 pub fn policies_in(text: &str) -> Vec<Policy> {
-    let file = Some((PathBuf::from("tidegate.toml"), text.to_owned()));
+    let file = Some(("tidegate.toml".into(), text.to_owned()));
     match Loaded::from_sources(&Sources { file, ..Sources::default() }) {
         Ok(loaded) => loaded.settings.policies,
         Err(problems) => panic!("{problems}"),

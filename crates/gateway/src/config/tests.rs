@@ -1,3 +1,7 @@
+use std::path::PathBuf;
+
+use tidegate_domain::Durability;
+
 use super::*;
 
 fn file(text: &str) -> Sources {
@@ -17,7 +21,7 @@ fn problems(sources: &Sources) -> Vec<String> {
 }
 
 fn sync_of(loaded: &Loaded) -> Durability {
-    let LedgerSettings::Embedded(embedded) = &loaded.settings.ledger;
+    let LedgerSettings::Embedded(embedded) = &loaded.settings.ledger else { panic!("{loaded:?}") };
     embedded.sync
 }
 

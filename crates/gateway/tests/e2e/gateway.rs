@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::client::{self, Answer};
+use crate::ledger;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than a lease: on a ledger that others share, a killed gateway's messages come back when it ends.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A gateway process. It is killed when the test forgets it.
 pub struct Gateway {
@@ -26,7 +28,7 @@ pub struct Lines(Arc<Mutex<Vec<String>>>);
 pub fn command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     // Not the developer's tidegate.toml, nor their variables.
-    command.current_dir(dir).env_clear();
+    command.current_dir(dir).env_clear().envs(ledger::variables(dir));
     command
 }
 

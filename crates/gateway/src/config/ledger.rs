@@ -1,0 +1,189 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_domain::Durability;
+
+use super::reader::Reader;
+use super::{GIB, MS_MAX, YEAR_MS};
+
+/// Which ledger, with that ledger's own settings: there are no half-set ones.
+#[derive(Debug, Clone)]
+pub enum LedgerSettings {
+    Embedded(EmbeddedSettings),
+    Postgres(PostgresSettings),
+}
+
+/// What every ledger heeds.
+#[derive(Debug, Clone)]
+pub struct SharedSettings {
+    pub pending_max: u64,
+    pub group_max: usize,
+    pub idempotency_window_ms: u64,
+    pub retention_ms: u64,
+    pub slots_max: usize,
+    pub slot_retention_ms: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct EmbeddedSettings {
+    pub path: PathBuf,
+    pub sync: Durability,
+    pub body_cache_bytes: usize,
+    pub idempotency_keys_max: usize,
+    pub readers: usize,
+    pub shared: SharedSettings,
+}
+
+#[derive(Clone)]
+pub struct PostgresSettings {
+    /// May hold a password. Whoever dials it checks the rest of it.
+    pub url: String,
+    pub tls: bool,
+    /// The file of certificates that the server's is checked against; the system's when there is none.
+    pub tls_roots: Option<PathBuf>,
+    pub connections_max: usize,
+    pub connection_wait: Duration,
+    pub connect_timeout: Duration,
+    pub statement_timeout: Duration,
+    pub lock_timeout: Duration,
+    pub allow_unsafe_server: bool,
+    pub shared: SharedSettings,
+}
+
+/// Keys whose values are nobody's business, not even `check-config`'s.
+pub const SECRET_KEYS: [&str; 1] = ["postgres.url"];
+
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Embedded,
+    Postgres,
+}
+
+impl LedgerSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let kind =
+            reader.one_of("ledger.kind", &[("embedded", Kind::Embedded), ("postgres", Kind::Postgres)]);
+        let shared = SharedSettings::read(reader);
+        // Both are checked, whichever is used: a slip should not wait for the day of the change.
+        let embedded = EmbeddedSettings::read(reader, shared.clone());
+        let postgres = PostgresSettings::read(reader, shared);
+        Some(match kind? {
+            Kind::Embedded => Self::Embedded(embedded?),
+            Kind::Postgres => Self::Postgres(postgres?),
+        })
+    }
+}
+
+impl SharedSettings {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let settings = Self {
+            pending_max: reader.number("ledger.pending_max", 1..=1_000_000_000),
+            group_max: reader.size("ledger.group_max", 1..=65_536),
+            idempotency_window_ms: reader.number("ledger.idempotency_window_ms", 1_000..=YEAR_MS),
+            retention_ms: reader.number("ledger.retention_ms", 1_000..=100 * YEAR_MS),
+            slots_max: reader.size("slots.slots_max", 1..=1_000_000_000),
+            slot_retention_ms: reader.number("slots.retention_ms", 1_000..=100 * YEAR_MS),
+        };
+        if settings.retention_ms < settings.idempotency_window_ms {
+            let window = settings.idempotency_window_ms;
+            let what =
+                format!("{} is shorter than ledger.idempotency_window_ms ({window})", settings.retention_ms);
+            let fix = "a repeated key must find its message: raise this, or lower the window";
+            reader.problem_with_fix("ledger.retention_ms", what, fix);
+        }
+        settings
+    }
+}
+
+impl EmbeddedSettings {
+    fn read(reader: &mut Reader<'_>, shared: SharedSettings) -> Option<Self> {
+        let path = reader.text("ledger.path");
+        if path.is_empty() {
+            reader.problem_with_fix("ledger.path", "is empty", "name a directory");
+        }
+        let sync =
+            reader.one_of("ledger.sync", &[("full", Durability::Fsync), ("off", Durability::OsBuffer)]);
+        let settings = Self {
+            path: PathBuf::from(path),
+            sync: sync.unwrap_or(Durability::Fsync),
+            body_cache_bytes: reader.size("ledger.body_cache_bytes", 0..=64 * GIB),
+            idempotency_keys_max: reader.size("ledger.idempotency_keys_max", 1..=1_000_000_000),
+            readers: reader.size("ledger.readers", 1..=64),
+            shared,
+        };
+        sync.map(|_| settings)
+    }
+}
+
+impl PostgresSettings {
+    fn read(reader: &mut Reader<'_>, shared: SharedSettings) -> Option<Self> {
+        let url = reader.text("postgres.url");
+        if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
+            // Not repeated: it may hold a password.
+            let fix = "such as \"postgres://user:password@example.com:5432/tidegate\"";
+            reader.problem_with_fix("postgres.url", "is not the URL of a PostgreSQL database", fix);
+        }
+        let switch = [("off", false), ("on", true)];
+        let tls = reader.one_of("postgres.tls", &switch);
+        let roots = reader.text("postgres.tls_roots");
+        let allow = [("refuse", false), ("allow", true)];
+        let allow_unsafe_server = reader.one_of("postgres.unsafe_server", &allow);
+        Some(Self {
+            url: url.to_owned(),
+            tls: tls?,
+            tls_roots: (!roots.is_empty()).then(|| PathBuf::from(roots)),
+            connections_max: reader.size("postgres.connections_max", 2..=10_000),
+            connection_wait: reader.millis("postgres.connection_wait_ms", 1..=MS_MAX),
+            connect_timeout: reader.millis("postgres.connect_timeout_ms", 1..=MS_MAX),
+            statement_timeout: reader.millis("postgres.statement_timeout_ms", 1..=MS_MAX),
+            lock_timeout: reader.millis("postgres.lock_timeout_ms", 1..=MS_MAX),
+            allow_unsafe_server: allow_unsafe_server?,
+            shared,
+        })
+    }
+}
+
+impl fmt::Debug for PostgresSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresSettings").field("tls", &self.tls).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Loaded, Sources};
+
+    fn load(text: &str) -> Result<Loaded, String> {
+        let file = Some((PathBuf::from("tidegate.toml"), text.to_owned()));
+        Loaded::from_sources(&Sources { file, ..Sources::default() }).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn postgres_is_chosen_with_all_of_its_settings_and_its_url_stays_hidden() {
+        let text = "[ledger]\nkind = \"postgres\"\n[postgres]\nurl = \"postgres://app:open-sesame@db/t\"\n";
+        let loaded = load(text).unwrap();
+        let LedgerSettings::Postgres(postgres) = &loaded.settings.ledger else { panic!("{loaded:?}") };
+        assert_eq!(postgres.url, "postgres://app:open-sesame@db/t");
+        assert!(!postgres.allow_unsafe_server && !postgres.tls && postgres.tls_roots.is_none());
+        assert!(!format!("{loaded:?}").contains("sesame"), "{loaded:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_url() {
+        let text =
+            "[ledger]\nkind = \"postgers\"\n[postgres]\nurl = \"mysql://:open-sesame@db\"\ntls = \"maybe\"\n";
+        let problems = load(text).unwrap_err();
+        for part in [
+            "tidegate.toml:2: ledger.kind: \"postgers\" is not known; choose \"embedded\" or \"postgres\"",
+            "tidegate.toml:4: postgres.url: is not the URL of a PostgreSQL database; such as",
+            "tidegate.toml:5: postgres.tls: \"maybe\" is not known",
+        ] {
+            assert!(problems.contains(part), "{part}\nnot in {problems}");
+        }
+        assert!(!problems.contains("sesame"), "{problems}");
+    }
+}

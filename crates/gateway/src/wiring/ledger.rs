@@ -1,0 +1,134 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tidegate_adapters::embedded::{self, Embedded};
+use tidegate_domain::Clock;
+use tidegate_postgres::{self as postgres, Postgres, Tls};
+
+use crate::config::{EmbeddedSettings, LedgerSettings, PostgresSettings, Settings};
+
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The ledger of the settings.
+#[derive(Debug)]
+pub enum Opened {
+    Embedded(Arc<Embedded>),
+    Postgres(Arc<Postgres>),
+}
+
+pub async fn open(settings: &Settings, clock: Arc<dyn Clock>) -> anyhow::Result<Opened> {
+    Ok(match &settings.ledger {
+        LedgerSettings::Embedded(embedded) => {
+            let options = embedded_options(embedded, settings);
+            let opening = tokio::task::spawn_blocking(move || Embedded::open(options, clock));
+            Opened::Embedded(Arc::new(opening.await.context("opening the ledger panicked")??))
+        }
+        LedgerSettings::Postgres(postgres) => {
+            let opened = Postgres::open(postgres_options(postgres, settings)).await;
+            Opened::Postgres(Arc::new(opened.with_context(|| place_of(&postgres.url))?))
+        }
+    })
+}
+
+/// Where the data lies, for people.
+pub fn place(settings: &Settings) -> anyhow::Result<String> {
+    Ok(match &settings.ledger {
+        LedgerSettings::Embedded(embedded) => {
+            std::path::absolute(&embedded.path)?.to_string_lossy().into_owned()
+        }
+        LedgerSettings::Postgres(postgres) => place_of(&postgres.url),
+    })
+}
+
+/// Brings a database's schema up to date.
+pub async fn migrate(settings: &Settings) -> anyhow::Result<String> {
+    let LedgerSettings::Postgres(postgres) = &settings.ledger else {
+        anyhow::bail!("there is nothing to migrate: ledger.kind is not \"postgres\"");
+    };
+    let place = place_of(&postgres.url);
+    postgres::migrate(&postgres_options(postgres, settings)).await.with_context(|| place.clone())?;
+    Ok(place)
+}
+
+/// What was acknowledged is safe already; a close that hangs must not keep the process.
+pub async fn close(ledger: Opened) {
+    let Opened::Embedded(ledger) = ledger else {
+        tracing::info!("stopped");
+        return;
+    };
+    let closing = tokio::task::spawn_blocking(move || ledger.close());
+    match tokio::time::timeout(CLOSE_TIMEOUT, closing).await {
+        Ok(Ok(_)) => tracing::info!("stopped"),
+        Ok(Err(error)) => tracing::error!(%error, "closing the ledger panicked"),
+        Err(_) => tracing::error!("the ledger did not close in time; it recovers at the next start"),
+    }
+}
+
+/// A URL without who logs in, and with what.
+fn place_of(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}/{path}")
+}
+
+fn embedded_options(settings: &EmbeddedSettings, all: &Settings) -> embedded::Options {
+    let shared = &settings.shared;
+    embedded::Options {
+        dir: settings.path.clone(),
+        sync: settings.sync,
+        pending_max: shared.pending_max,
+        intake_max: all.intake_max,
+        group_max: shared.group_max,
+        body_cache_bytes: settings.body_cache_bytes,
+        idempotency_window_ms: shared.idempotency_window_ms,
+        idempotency_keys_max: settings.idempotency_keys_max,
+        retention_ms: shared.retention_ms,
+        readers: settings.readers,
+        slots_max: shared.slots_max,
+        slot_retention_ms: shared.slot_retention_ms,
+        queue_rules: all.queues.rules(),
+        queue_rule: all.queues.otherwise.rule,
+    }
+}
+
+fn postgres_options(settings: &PostgresSettings, all: &Settings) -> postgres::Options {
+    let shared = &settings.shared;
+    let tls = if settings.tls { Tls::On { roots: settings.tls_roots.clone() } } else { Tls::Off };
+    postgres::Options {
+        tls,
+        connections_max: settings.connections_max,
+        connection_wait: settings.connection_wait,
+        connect_timeout: settings.connect_timeout,
+        statement_timeout: settings.statement_timeout,
+        lock_timeout: settings.lock_timeout,
+        allow_unsafe_server: settings.allow_unsafe_server,
+        pending_max: shared.pending_max,
+        intake_max: all.intake_max,
+        idempotency_window_ms: shared.idempotency_window_ms,
+        retention_ms: shared.retention_ms,
+        slots_max: shared.slots_max as u64,
+        slot_retention_ms: shared.slot_retention_ms,
+        queue_rules: all.queues.rules().into_iter().collect(),
+        queue_rule: all.queues.otherwise.rule,
+        ..postgres::Options::new(&settings.url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_told_without_its_password() {
+        for (url, place) in [
+            ("postgres://app:se%40same@db:5432/t?sslmode=disable", "postgres://db:5432/t"),
+            ("postgresql://db", "postgresql://db/"),
+            ("postgres://a:b@c@db/t", "postgres://db/t"),
+        ] {
+            assert_eq!(place_of(url), place);
+        }
+    }
+}
