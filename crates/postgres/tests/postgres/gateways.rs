@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tidegate_domain::{Admitted, ClaimRequest, Ledger as _, MessageId, Queues as _};
-use tidegate_testkit::conformance::{queue, sms, user};
-use tidegate_testkit::services;
+use tidegate_domain::limits::slot::{Calendar, Period, SlotRule};
+use tidegate_domain::{Admitted, ClaimRequest, Ledger as _, MessageId, Queues as _, Reserved, Slots as _};
+use tidegate_testkit::conformance::{ask, per_window, queue, slot_config, sms, user};
+use tidegate_testkit::{TestClock, services};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -124,4 +125,51 @@ async fn no_message_is_popped_twice_over_three_gateways() {
     let popped: Vec<MessageId> = tasks.join_all().await.concat().into_iter().map(|claim| claim.id).collect();
     assert_eq!((popped.len(), popped.iter().collect::<BTreeSet<_>>().len()), (300, 300));
     assert_eq!(gateways[1].counts().await.unwrap().delivered, 300);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_earliest_windows_fill_exactly_over_three_gateways() {
+    let backend = PostgresBackend::empty();
+    let gateways = backend.gateways(3, |options| options.batch_max = 4).await;
+    let mut held: BTreeMap<i64, usize> = BTreeMap::new();
+    for (round, max_per_window) in [5, 8].into_iter().enumerate() {
+        gateways[round].put_slot_config(slot_config("default"), per_window(max_per_window)).await.unwrap();
+        let mut tasks = JoinSet::new();
+        for n in 0..120 {
+            let gateway = gateways[n % 3].clone();
+            // Every event twice, through two gateways.
+            let event = format!("{round}-{}", n / 2);
+            let asked = ask(&event).with(sms(&event).to(&format!("r{}", n % 5))).0;
+            tasks.spawn(async move { gateway.reserve(vec![asked]).await.unwrap().remove(0) });
+        }
+        for reserved in tasks.join_all().await {
+            match reserved {
+                Reserved::Assigned(slot) => *held.entry(slot.window_start.millis()).or_default() += 1,
+                Reserved::Existing(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    // 60 in twelve windows of five; then 36 more into these, and 24 into three new ones.
+    assert_eq!(held.values().copied().collect::<Vec<_>>(), [8; 15]);
+    assert_eq!(gateways[2].counts().await.unwrap().pending, 120);
+    let log = services::Postgres::shared().log().unwrap();
+    assert!(!log.contains("deadlock detected"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_calendar_counts_at_once_on_every_gateway() {
+    let backend = PostgresBackend::empty();
+    let gateways = backend.gateways(2, |_| ()).await;
+    let name = || slot_config("default");
+    gateways[0].put_slot_config(name(), per_window(1)).await.unwrap();
+    let reserve = async |event: &str| match gateways[1].reserve(vec![ask(event).0]).await.unwrap().remove(0) {
+        Reserved::Assigned(slot) => slot.window_start.since_ms(TestClock::START) / 4_000,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reserve("remembers the rule").await, 0);
+    let blackout = Period { from: TestClock::START.plus_ms(4_000), to: TestClock::START.plus_ms(16_000) };
+    let calendar = Calendar { blackouts: vec![blackout], business_hours: None };
+    gateways[0].put_slot_config(name(), SlotRule { calendar, ..per_window(1) }).await.unwrap();
+    assert_eq!(reserve("must not").await, 4);
 }

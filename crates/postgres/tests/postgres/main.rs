@@ -5,6 +5,7 @@
 mod backend;
 mod conformance;
 mod cuts;
+mod damage;
 mod gateways;
 mod large_tables;
 mod model;
