@@ -43,7 +43,8 @@ fn test() -> Result<(), String> {
     let power_cuts = tools::ensure()?;
     check()?;
     release()?;
-    cargo(&["test", "--workspace", "--locked"])?;
+    // Most of them wait for servers rather than compute.
+    cargo_with(&["test", "--workspace", "--locked"], &[("RUST_TEST_THREADS", "4")])?;
     api_on_postgres()?;
     trials("bench", &["--quick".into()])?;
     trials("torture", &["--quick".into()])?;
