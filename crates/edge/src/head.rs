@@ -1,8 +1,8 @@
 use std::net::Ipv4Addr;
 
 use axum::extract::Request;
-use http::header::{HOST, TRANSFER_ENCODING};
-use http::{StatusCode, Version};
+use http::header::{CONTENT_ENCODING, HOST, TRANSFER_ENCODING};
+use http::{HeaderValue, StatusCode, Version};
 
 use crate::ApiError;
 
@@ -11,6 +11,7 @@ use crate::ApiError;
 pub(crate) fn check(request: &Request, header_bytes_max: usize, open: bool) -> Result<(), ApiError> {
     check_host(request, open)?;
     check_transfer_encoding(request)?;
+    check_content_encoding(request)?;
     check_size(request, header_bytes_max)
 }
 
@@ -49,6 +50,16 @@ fn check_transfer_encoding(request: &Request) -> Result<(), ApiError> {
         (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
         _ => Err(ApiError::bad_request("invalid_transfer_encoding", "the only transfer encoding is chunked")),
     }
+}
+
+/// Bodies are taken as they come: a compressed one would be kept, and sent on, as its bytes.
+fn check_content_encoding(request: &Request) -> Result<(), ApiError> {
+    let plain = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    if request.headers().get_all(CONTENT_ENCODING).iter().all(plain) {
+        return Ok(());
+    }
+    let message = "send the body as it is: content encodings are not supported";
+    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_encoding", message))
 }
 
 fn check_size(request: &Request, header_bytes_max: usize) -> Result<(), ApiError> {

@@ -138,3 +138,17 @@ async fn requests_sent_ahead_are_answered_in_order() {
         assert_eq!(client.answer().await.header("x-request-id"), Some(id.to_string().as_str()));
     }
 }
+
+#[tokio::test]
+async fn a_body_in_another_encoding_is_refused_not_kept_as_its_bytes() {
+    let server = Server::start(limits()).await;
+    let ask = async |headers: &str| {
+        let request =
+            format!("POST /raw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n{headers}\r\nhello");
+        server.client().await.ask(request).await
+    };
+    let refused = ask("Content-Encoding: gzip\r\n").await;
+    assert_eq!((refused.status, refused.code().as_str()), (415, "unsupported_content_encoding"));
+    assert_eq!(ask("Content-Encoding: identity\r\nContent-Encoding: br\r\n").await.status, 415);
+    assert_eq!(ask("Content-Encoding: Identity\r\n").await.status, 200);
+}

@@ -100,6 +100,10 @@ pub(super) fn ensure(db: &Connection) -> Result<(), SchemaError> {
             found => Err(SchemaError::Version(found)),
         };
     }
+    let foreign: bool = db.query_row("SELECT count(*) > 0 FROM sqlite_schema", [], |row| row.get(0))?;
+    if foreign {
+        return Err(SchemaError::Foreign);
+    }
     let salt = getrandom::u32().map_err(|e| SchemaError::Random(e.to_string()))?;
     db.execute_batch("BEGIN IMMEDIATE")?;
     db.execute_batch(TABLES)?;
@@ -116,6 +120,8 @@ pub(super) enum SchemaError {
     Sqlite(#[from] rusqlite::Error),
     #[error("format version {0:?} is not the one that this program writes ({VERSION})")]
     Version(Option<i64>),
+    #[error("another program's tables are in it, and no ledger; choose another data directory")]
+    Foreign,
     #[error("no randomness: {0}")]
     Random(String),
 }
@@ -155,4 +161,20 @@ pub(super) fn status_of(code: i64) -> Option<Status> {
     [Status::Delivered, Status::Dead, Status::Expired, Status::Deleted]
         .into_iter()
         .find(|status| status_code(*status) == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_programs_file_is_left_alone() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch("CREATE TABLE t (a)").unwrap();
+        assert!(matches!(ensure(&db), Err(SchemaError::Foreign)));
+        let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap();
+        assert_eq!(tables, 1);
+        let empty = Connection::open_in_memory().unwrap();
+        ensure(&empty).and_then(|()| ensure(&empty)).unwrap();
+    }
 }
