@@ -173,7 +173,9 @@ impl Embedded {
     fn gone(&self) -> LedgerError {
         match &*self.health.borrow() {
             Health::Failed(reason) => LedgerError::Unavailable(reason.clone()),
-            Health::Ready | Health::ReadOnly(_) => LedgerError::Unavailable("the ledger is closed".into()),
+            Health::Ready | Health::ReadOnly(_) | Health::Away(_) => {
+                LedgerError::Unavailable("the ledger is closed".into())
+            }
         }
     }
 }

@@ -314,8 +314,10 @@ pub enum Durability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     Ready,
-    /// Reads work; writes are refused for now, for this reason.
+    /// Reads work; writes are refused for now, for want of room.
     ReadOnly(String),
+    /// Nothing works for now: the ledger's server can't be reached, or can't do its work.
+    Away(String),
     Failed(String),
 }
 

@@ -156,7 +156,7 @@ impl Line {
 
     fn hand_out(&mut self, taking: Taking, claims: Vec<Claim>) {
         let mut claims = claims.into_iter();
-        let mut waiting = VecDeque::new();
+        let (mut waiting, mut left) = (VecDeque::new(), Vec::new());
         for ask in self.asks.drain(..) {
             if ask.taking != taking || claims.len() == 0 || ask.answer.is_closed() {
                 waiting.push_back(ask);
@@ -164,13 +164,15 @@ impl Line {
             }
             let his: Vec<Claim> = claims.by_ref().take(ask.max).collect();
             if let Err(Ok(unwanted)) = ask.answer.send(Ok(his)) {
-                // What was popped is gone with him; what was leased is there for the next.
-                if taking != Taking::ForGood {
-                    tokio::spawn(hand_back(self.core.clone(), unwanted));
-                }
+                left.extend(unwanted);
             }
         }
         self.asks = waiting;
+        left.extend(claims);
+        // What was popped is gone with whoever left meanwhile; what was leased is there for the next.
+        if taking != Taking::ForGood && !left.is_empty() {
+            tokio::spawn(hand_back(self.core.clone(), left));
+        }
     }
 
     fn refuse(&mut self, taking: Taking, error: &LedgerError) {

@@ -21,7 +21,8 @@ pub async fn run(core: Arc<Core>, health: watch::Sender<Health>) {
         ticks.tick().await;
         let now = match core.sweep().await {
             Ok(()) => Health::Ready,
-            Err(error) => Health::ReadOnly(error.to_string()),
+            Err(LedgerError::NoSpace(why)) => Health::ReadOnly(why),
+            Err(error) => Health::Away(error.to_string()),
         };
         health.send_if_modified(|before| {
             let changed = *before != now;

@@ -280,7 +280,9 @@ impl Writer {
             if changed {
                 match &health {
                     Health::Ready => tracing::info!("the ledger takes writes again"),
-                    Health::ReadOnly(reason) => tracing::error!(reason, "the ledger takes no writes for now"),
+                    Health::ReadOnly(reason) | Health::Away(reason) => {
+                        tracing::error!(reason, "the ledger takes no writes for now");
+                    }
                     Health::Failed(reason) => tracing::error!(reason, "the ledger has failed"),
                 }
                 *current = health;

@@ -27,7 +27,7 @@ pub fn check_writable(health: Health) -> Result<(), ApiError> {
     match health {
         Health::Ready => Ok(()),
         Health::ReadOnly(_) => Err(no_space()),
-        Health::Failed(_) => Err(unavailable()),
+        Health::Away(_) | Health::Failed(_) => Err(unavailable()),
     }
 }
 

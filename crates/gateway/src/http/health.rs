@@ -21,6 +21,7 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
     let ledger = match gateway.ledger.health() {
         Health::Ready => "ready",
         Health::ReadOnly(_) => "read_only",
+        Health::Away(_) => "away",
         Health::Failed(_) => "failed",
     };
     let (sender, draining) = (gateway.sender.is_running(), gateway.is_draining());

@@ -137,7 +137,7 @@ async fn a_killed_server_loses_nothing_and_is_found_again() {
         }
     };
     assert!(matches!(error, LedgerError::Unavailable(_)), "nothing was sent: {error}");
-    timeout(PATIENCE, until(|| matches!(ledger.health(), Health::ReadOnly(_)))).await.expect("noticed");
+    timeout(PATIENCE, until(|| matches!(ledger.health(), Health::Away(_)))).await.expect("noticed");
 
     server.restart().unwrap();
     let counts = timeout(PATIENCE, steadily(|| ledger.counts())).await.expect("back again");

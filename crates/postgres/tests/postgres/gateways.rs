@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidegate_domain::limits::slot::{Calendar, Period, SlotRule};
-use tidegate_domain::{Admitted, ClaimRequest, Ledger as _, MessageId, Queues as _, Reserved, Slots as _};
+use tidegate_domain::{
+    Admitted, Claim, ClaimRequest, Ledger as _, MessageId, Outcome, Queues as _, Reserved, Settlement,
+    Slots as _,
+};
 use tidegate_testkit::conformance::{ask, per_window, queue, slot_config, sms, user};
 use tidegate_testkit::{TestClock, services};
 use tokio::task::JoinSet;
@@ -172,4 +175,29 @@ async fn a_changed_calendar_counts_at_once_on_every_gateway() {
     let calendar = Calendar { blackouts: vec![blackout], business_hours: None };
     gateways[0].put_slot_config(name(), SlotRule { calendar, ..per_window(1) }).await.unwrap();
     assert_eq!(reserve("must not").await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_leased_for_somebody_who_has_gone_is_there_for_the_next() {
+    let backend = PostgresBackend::empty();
+    let ledger = backend.gateways(1, |_| ()).await.remove(0);
+    let batch = (0..50).map(|n| sms("x").to(&n.to_string()).0).collect();
+    ledger.admit(batch).await.unwrap();
+    let request = ClaimRequest { queue: queue("sms"), max: 5, lease_ms: 3_600_000, wait_ms: 0 };
+    for n in 0..60u64 {
+        // Gone before, while or after the database is asked.
+        let patience = Duration::from_micros(100 * n);
+        let Ok(claims) = timeout(patience, ledger.claim(request.clone())).await else { continue };
+        let released = claims.unwrap().into_iter().map(|Claim { id, token, .. }| {
+            let outcome = Outcome::Released;
+            Settlement { id, token, outcome, latency_ms: 0 }
+        });
+        ledger.settle(released.collect()).await.unwrap();
+    }
+    let none_leased = async {
+        while ledger.counts().await.unwrap().leased > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, none_leased).await.expect("nothing is held for nobody");
 }
