@@ -50,6 +50,17 @@ pub fn try_exchange(
     headers: &[(&str, &str)],
     body: &str,
 ) -> io::Result<Answer> {
+    answer(ask(address, method, path, headers, body)?)
+}
+
+/// A request whose answer is still to come.
+pub fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
@@ -60,6 +71,10 @@ pub fn try_exchange(
         request.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
     }
     stream.write_all(format!("{request}\r\n{body}").as_bytes())?;
+    Ok(stream)
+}
+
+pub fn answer(mut stream: TcpStream) -> io::Result<Answer> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     parse(&answer).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())

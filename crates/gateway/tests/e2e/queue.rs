@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::client::{Answer, exchange};
+use crate::client::{self, Answer, exchange};
 use crate::gateway::{Gateway, start};
 use crate::principals::api_key;
 use crate::slots::fields;
@@ -197,25 +197,22 @@ fn priority_delay_recipient_and_key_are_heeded() {
 fn a_pop_waits_for_a_push() {
     let dir = tempdir().unwrap();
     let gateway = start(dir.path());
-    let address = gateway.address;
-    let waiting = std::thread::spawn(move || {
+    let wait = || {
         let headers = [("consumerGroup", "jobs"), ("waitSeconds", "20")];
-        exchange(address, "GET", "/queue/pop", &headers, "")
-    });
-    // Answered after the waiting one was accepted.
-    assert_eq!(gateway.get("/health/live").status, 200);
+        let waiting = client::ask(gateway.address, "GET", "/queue/pop", &headers, "").unwrap();
+        // Answered after the waiting one was accepted.
+        assert_eq!(gateway.get("/health/live").status, 200);
+        waiting
+    };
+    let waiting = wait();
     push(&gateway, "jobs", "at last", &[]);
-    let answer = waiting.join().unwrap();
+    let answer = client::answer(waiting).unwrap();
     assert_eq!((answer.status, &answer.json()["content"]), (200, &json!("at last")));
     // And a stop does not wait for it.
-    let waiting = std::thread::spawn(move || {
-        let headers = [("consumerGroup", "jobs"), ("waitSeconds", "20")];
-        exchange(address, "GET", "/queue/pop", &headers, "").status
-    });
-    assert_eq!(gateway.get("/health/live").status, 200);
+    let waiting = wait();
     let asked = Instant::now();
     assert_eq!(gateway.stop().code(), Some(0));
-    assert_eq!(waiting.join().unwrap(), 404);
+    assert_eq!(client::answer(waiting).unwrap().status, 404);
     assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
 }
 
