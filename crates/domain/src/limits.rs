@@ -6,6 +6,7 @@ mod engine;
 mod pattern;
 mod policy;
 mod quota;
+mod quota_cache;
 pub mod slot;
 mod tally;
 
@@ -15,4 +16,5 @@ pub use engine::{Asked, InForce, Policies, Snapshot, Tightest, Verdict};
 pub use pattern::{BadPattern, PathPattern};
 pub use policy::{FailStrategy, KeyStrategy, MissingKey, Policy, PolicyName};
 pub use quota::{Charge, Deferrals, Quota};
+pub use quota_cache::{Count, Counted, QuotaCache, QuotaWindow, Ticket};
 pub use tally::{DeniedKey, Outcomes, Tally};

@@ -19,9 +19,12 @@ use self::answer::{Answer, peeked};
 use self::kept::Kept;
 use self::shared::{Scripts, Shared, strange};
 use crate::Endpoint;
-use crate::link::Link;
+use crate::link::{Link, Words};
 use crate::script::Script;
 pub use crate::script::Time;
+
+const WORDS: Words =
+    Words { away: "Redis is away; policies decide by their fail strategies", there: "Redis is there" };
 
 /// A bucket is carried to the rule in force and asked again. More often only if others change it meanwhile.
 const ROUNDS_MAX: usize = 4;
@@ -92,7 +95,7 @@ impl RedisBuckets {
             configure: script(include_str!("buckets/configure.lua")),
         };
         let shared = Arc::new(Shared {
-            link: Link::new(options.endpoint, options.connect_timeout, options.calls_max),
+            link: Link::new(options.endpoint, options.connect_timeout, options.calls_max, WORDS),
             prefix: options.prefix,
             call_timeout: options.call_timeout,
             scripts,
@@ -150,7 +153,7 @@ impl Buckets for RedisBuckets {
     async fn peek(&self, bucket: Take<'_>) -> Result<Option<Standing>, BucketsError> {
         let deadline = Instant::now() + self.shared.call_timeout;
         let Some(ruled) = self.shared.rule(bucket.policy) else {
-            return self.shared.link.check().map(|()| None);
+            return Ok(self.shared.link.check().map(|()| None)?);
         };
         let keys = [self.shared.key(&ruled, bucket.key)];
         let peek = async |connection| self.shared.scripts.peek.call(connection, &keys, &[""; 0]).await;
@@ -165,10 +168,10 @@ impl Buckets for RedisBuckets {
 
     async fn reset(&self, bucket: Take<'_>) -> Result<(), BucketsError> {
         let deadline = Instant::now() + self.shared.call_timeout;
-        let Some(ruled) = self.shared.rule(bucket.policy) else { return self.shared.link.check() };
+        let Some(ruled) = self.shared.rule(bucket.policy) else { return Ok(self.shared.link.check()?) };
         let key = self.shared.key(&ruled, bucket.key);
         let delete = async |mut connection| redis::cmd("DEL").arg(&key).query_async(&mut connection).await;
-        self.shared.link.call(deadline, delete).await
+        Ok(self.shared.link.call(deadline, delete).await?)
     }
 
     /// `Ok` while Redis is away, too: see [`RedisBuckets`].

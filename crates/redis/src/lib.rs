@@ -1,5 +1,4 @@
-//! Limits that several gateways share, on Redis: the store of the policies' buckets, and the scripts of the quota
-//! accelerator.
+//! Limits that several gateways share, on Redis: the store of the policies' buckets, and the quota accelerator.
 //!
 //! Architecture invariant: a request waits for Redis no longer than the call's deadline, and not at all while Redis
 //! is known to be away. What Redis decides, it decides in one script, by its own clock.

@@ -7,13 +7,17 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
 use tidegate_domain::limits::BucketsError;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::Endpoint;
 
 /// Calls in a row that Redis did not answer in time, or with an error, before nobody is sent there any more. One slow
 /// command of somebody else is no reason.
 const FAILURES_MAX: u32 = 3;
+
+/// Between two attempts to reach Redis: the first, and the most.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 const AWAY: &str = "Redis is away";
 
@@ -25,6 +29,7 @@ const AWAY: &str = "Redis is away";
 #[derive(Debug)]
 pub struct Link {
     endpoint: Endpoint,
+    words: Words,
     connect_timeout: Duration,
     connection: ArcSwapOption<MultiplexedConnection>,
     calls: Semaphore,
@@ -36,10 +41,28 @@ pub struct Link {
     node: Mutex<Option<(String, u16)>>,
 }
 
+/// What the log says, once when Redis goes and once when it comes.
+#[derive(Debug, Clone, Copy)]
+pub struct Words {
+    pub away: &'static str,
+    pub there: &'static str,
+}
+
+/// Redis did not answer a call, or not what was asked; for people, without secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoAnswer(pub String);
+
+impl From<NoAnswer> for BucketsError {
+    fn from(NoAnswer(why): NoAnswer) -> Self {
+        Self::Unavailable(why)
+    }
+}
+
 impl Link {
-    pub fn new(endpoint: Endpoint, connect_timeout: Duration, calls_max: usize) -> Self {
+    pub fn new(endpoint: Endpoint, connect_timeout: Duration, calls_max: usize, words: Words) -> Self {
         Self {
             endpoint,
+            words,
             connect_timeout,
             connection: ArcSwapOption::empty(),
             calls: Semaphore::new(calls_max.min(Semaphore::MAX_PERMITS)),
@@ -50,16 +73,12 @@ impl Link {
         }
     }
 
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
     pub fn is_away(&self) -> bool {
         self.connection.load().is_none()
     }
 
     /// For what needs no call, yet must not be said while nothing is known.
-    pub fn check(&self) -> Result<(), BucketsError> {
+    pub fn check(&self) -> Result<(), NoAnswer> {
         if self.is_away() { Err(self.failed(AWAY)) } else { Ok(()) }
     }
 
@@ -72,7 +91,7 @@ impl Link {
         &self,
         deadline: Instant,
         ask: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
-    ) -> Result<T, BucketsError> {
+    ) -> Result<T, NoAnswer> {
         let Some(connection) = self.connection.load_full() else {
             return Err(self.failed(AWAY));
         };
@@ -137,7 +156,7 @@ impl Link {
     /// The breaker opens, whatever the connection has to say.
     pub fn open(&self, why: &str) {
         if self.connection.swap(None).is_some() {
-            tracing::warn!(redis = %self.endpoint, why, "Redis is away; policies decide by their fail strategies");
+            self.say_away(why);
             self.given_up.notify_one();
         }
     }
@@ -149,6 +168,25 @@ impl Link {
         }
     }
 
+    /// At the start: `reconnecting` makes a connection and [`close`](Self::close)s the breaker with it, if it can.
+    pub async fn first(&self, reconnecting: impl Future<Output = Result<(), String>>) {
+        match reconnecting.await {
+            Ok(()) => self.say_there(),
+            Err(why) => self.say_away(&why),
+        }
+    }
+
+    /// Until `reconnect` has succeeded.
+    pub async fn restore<F: Future<Output = Result<(), String>>>(&self, reconnect: impl Fn() -> F) {
+        let mut pause = PAUSE_MIN;
+        while let Err(why) = reconnect().await {
+            tracing::debug!(redis = %self.endpoint, why, "Redis is still away");
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        self.say_there();
+    }
+
     fn judge(&self, connection: &Arc<MultiplexedConnection>, broken: bool, why: &str) {
         let current = self.connection.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, connection));
         // What becomes of a connection that was given up is no news.
@@ -157,9 +195,17 @@ impl Link {
         }
     }
 
-    fn failed(&self, why: &str) -> BucketsError {
+    fn failed(&self, why: &str) -> NoAnswer {
         self.failed_calls.fetch_add(1, Ordering::Relaxed);
-        BucketsError::Unavailable(why.to_owned())
+        NoAnswer(why.to_owned())
+    }
+
+    fn say_away(&self, why: &str) {
+        tracing::warn!(redis = %self.endpoint, why, "{}", self.words.away);
+    }
+
+    fn say_there(&self) {
+        tracing::info!(redis = %self.endpoint, "{}", self.words.there);
     }
 }
 

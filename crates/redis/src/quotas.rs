@@ -1,119 +1,147 @@
-//! How far users are into the running window of their quota, in front of the ledger that keeps it.
+//! The quota accelerator: how far users are into the running windows of their quotas, in front of the ledger.
 
-use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError, RedisResult, Value};
+mod changes;
+mod scripts;
+mod upkeep;
 
-use crate::script::{Script, Time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// How long somebody who was told to fill has time for it; then another is told.
-const TICKET_MS: u64 = 1_000;
+use async_trait::async_trait;
+use tidegate_domain::UserId;
+use tidegate_domain::limits::{Count, Counted, QuotaCache, QuotaWindow, Ticket};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-/// A hash `RateLimiterCache:USER` with `rateLimit` and `currentCount` that lives as long as the window.
+use self::changes::Changes;
+use self::scripts::Scripts;
+use crate::Endpoint;
+use crate::link::{Link, Words};
+
+const WORDS: Words = Words {
+    away: "REDIS DOWN — Falling back to Postgres",
+    there: "Redis is there; it answers for quotas that are used up",
+};
+
+/// The [`QuotaCache`] of all gateways that name the same Redis and database there.
 ///
-/// It answers denials without the ledger. An admission is counted here first and never taken back; the ledger charges it
-/// once more, in the transaction that keeps the message, and has the last word. So this may deny too early, by as many
-/// as were counted here and then not admitted, until the window ends; and however much of it is lost, in a FLUSHALL or a
-/// failover, no window holds more than its limit.
+/// **A hash** `RateLimiterCache:USER` with `rateLimit`, `currentCount`, `windowMs` and `endsAtMs` lives as long as the
+/// window. `endsAtMs` and all that is answered are in the ledger's time; Redis only measures how much of the window is
+/// left, from before the ledger was asked, so that the hash ends no later than the window.
 ///
-/// A user who is not known here is read from the ledger by one caller at a time, the one with the ticket; the others
-/// ask the ledger alone. A change of the quota deletes hash and ticket, so that what was read before it is not put
-/// down after it.
+/// **A user who is not known** is told of by one caller at a time, the one with the ticket
+/// (`{RateLimiterCache:USER}:ticket`, good for a second); the others ask the ledger alone. A change of the quota deletes
+/// hash and ticket, so that what was read before it is not put down after it.
+///
+/// **A change that Redis could not be told of** is told as soon as it answers again, before anybody is sent there. What
+/// a gateway that is killed meanwhile would have told, the end of the window tells.
+///
+/// **Each user is a slot** of their own in a Redis Cluster; this goes to one node only, which has to serve them all.
+///
+/// **Redis away**: see [`Link`].
 #[derive(Debug)]
-pub struct QuotaCache {
-    charge: Script,
-    fill: Script,
+pub struct RedisQuotas {
+    shared: Arc<Shared>,
+    upkeep: JoinHandle<()>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
-    /// Counted, and the window stands like this now.
-    Passed(Window),
-    Denied(Window),
-    /// Nothing is known of the user.
-    Unknown {
-        /// The caller's ticket is good for [`fill`](QuotaCache::fill).
-        fill: bool,
-    },
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub endpoint: Endpoint,
+    /// For dialling, TLS and the login together.
+    pub connect_timeout: Duration,
+    /// What a request waits for Redis, at most.
+    pub call_timeout: Duration,
+    /// Calls under way at the same time; beyond, they fail at once.
+    pub calls_max: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    pub limit: u64,
-    pub count: u64,
-    pub rest_ms: u64,
+/// What requests and the upkeep share.
+#[derive(Debug)]
+struct Shared {
+    link: Link,
+    call_timeout: Duration,
+    scripts: Scripts,
+    changes: Changes,
+    /// Tells this process' tickets from all others'.
+    life: u64,
+    tickets: AtomicU64,
 }
 
-impl QuotaCache {
-    pub fn new() -> Self {
-        let script = |body| Script::new(&Time::Server, body);
+impl Options {
+    pub fn new(endpoint: Endpoint) -> Self {
         Self {
-            charge: script(include_str!("quotas/charge.lua")),
-            fill: script(include_str!("quotas/fill.lua")),
+            endpoint,
+            connect_timeout: Duration::from_millis(500),
+            call_timeout: Duration::from_millis(50),
+            calls_max: 4_096,
+        }
+    }
+}
+
+impl RedisQuotas {
+    /// Tries to connect once, and goes on trying in the background when that fails.
+    pub async fn open(options: Options) -> Result<Self, getrandom::Error> {
+        let shared = Arc::new(Shared {
+            link: Link::new(options.endpoint, options.connect_timeout, options.calls_max, WORDS),
+            call_timeout: options.call_timeout,
+            scripts: Scripts::new(),
+            changes: Changes::default(),
+            life: getrandom::u64()?,
+            tickets: AtomicU64::new(0),
+        });
+        shared.first_connection().await;
+        let upkeep = tokio::spawn(upkeep::run(shared.clone()));
+        Ok(Self { shared, upkeep })
+    }
+}
+
+impl Drop for RedisQuotas {
+    fn drop(&mut self) {
+        self.upkeep.abort();
+    }
+}
+
+impl Shared {
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.call_timeout
+    }
+
+    fn new_ticket(&self) -> Ticket {
+        let number = self.tickets.fetch_add(1, Ordering::Relaxed);
+        Ticket(format!("{:016x}-{number}", self.life))
+    }
+}
+
+#[async_trait]
+impl QuotaCache for RedisQuotas {
+    async fn count(&self, user: &UserId, how: Count) -> Counted {
+        let shared = &self.shared;
+        let ticket = (how == Count::One).then(|| shared.new_ticket());
+        let count = async |connection| shared.scripts.count(connection, user, how, ticket).await;
+        shared.link.call(shared.deadline(), count).await.unwrap_or(Counted::Away)
+    }
+
+    async fn learn(&self, user: &UserId, window: QuotaWindow, ticket: Option<Ticket>) {
+        let shared = &self.shared;
+        let learn = async |connection| shared.scripts.learn(connection, user, &window, ticket).await;
+        // Not learnt is as good as forgotten.
+        let _ = shared.link.call(shared.deadline(), learn).await;
+    }
+
+    async fn forget(&self, user: &UserId) {
+        let shared = &self.shared;
+        let change = shared.changes.add(user);
+        let users = std::slice::from_ref(user);
+        let forget = async |connection| scripts::forget(connection, users).await;
+        match shared.link.call(shared.deadline(), forget).await {
+            Ok(()) => shared.changes.done(&[(user.clone(), change)]),
+            Err(_) => shared.changes.wake(),
         }
     }
 
-    /// `ticket` is the caller's own, and new with every call.
-    pub async fn charge(
-        &self,
-        connection: MultiplexedConnection,
-        user: &str,
-        messages: u32,
-        ticket: &str,
-    ) -> RedisResult<Counted> {
-        let args = [messages.to_string(), ticket.to_owned(), TICKET_MS.to_string()];
-        let answer = self.charge.call(connection, &keys(user), &args).await?;
-        match numbers(&answer).as_deref() {
-            Some([2, fill]) => Ok(Counted::Unknown { fill: *fill == 1 }),
-            Some([passed, limit, count, rest_ms]) => {
-                let window = Window { limit: *limit, count: *count, rest_ms: *rest_ms };
-                Ok(if *passed == 1 { Counted::Passed(window) } else { Counted::Denied(window) })
-            }
-            _ => Err(strange()),
-        }
+    fn is_away(&self) -> bool {
+        self.shared.link.is_away()
     }
-
-    /// False when the quota was changed meanwhile, or the ticket's time is over: ask again.
-    pub async fn fill(
-        &self,
-        connection: MultiplexedConnection,
-        user: &str,
-        ticket: &str,
-        window: Window,
-    ) -> RedisResult<bool> {
-        let Window { limit, count, rest_ms } = window;
-        let args = [ticket.to_owned(), limit.to_string(), count.to_string(), rest_ms.max(1).to_string()];
-        let answer = self.fill.call(connection, &keys(user), &args).await?;
-        Ok(answer == Value::Int(1))
-    }
-
-    /// After a change of the quota in the ledger.
-    pub async fn forget(&self, mut connection: MultiplexedConnection, user: &str) -> RedisResult<()> {
-        redis::cmd("DEL").arg(&keys(user)).query_async(&mut connection).await
-    }
-}
-
-impl Default for QuotaCache {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// The hash, and its ticket in the same slot of a Redis Cluster: each user has a slot of their own. Braces in a user's
-/// id would make a slot of a part of it.
-fn keys(user: &str) -> [String; 2] {
-    let user = user.replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
-    [format!("RateLimiterCache:{user}"), format!("{{RateLimiterCache:{user}}}:ticket")]
-}
-
-fn numbers(answer: &Value) -> Option<Vec<u64>> {
-    let Value::Array(items) = answer else { return None };
-    let number = |item: &Value| match item {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
-    };
-    items.iter().map(number).collect()
-}
-
-fn strange() -> RedisError {
-    RedisError::from((ErrorKind::UnexpectedReturnType, "an answer that no script of ours gives"))
 }

@@ -108,7 +108,7 @@ impl Shared {
             args.push(ruled.ttl_ms.to_string().into_bytes());
         }
         let carry = async |connection| self.scripts.carry.call(connection, &keys, &args).await;
-        self.link.call(deadline, carry).await.map(drop)
+        Ok(self.link.call(deadline, carry).await.map(drop)?)
     }
 }
 

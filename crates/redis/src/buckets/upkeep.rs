@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tidegate_domain::limits::{BucketsError, PolicyId, PolicyName, PolicyRule};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::answer::{lists, texts};
 use super::rules::{Ruled, Version};
 use super::shared::{Shared, strange};
 use crate::link::describe;
 
-/// Between two attempts to reach Redis: the first, and the most.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// For a first call and for rules, which no request waits for.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How many changes of a policy an idle bucket is carried through exactly.
@@ -26,24 +23,13 @@ const PROBE: [&str; 8] = ["0 1000 1", "1", "0", "0", "1", "0", "1000", "60000"];
 pub async fn run(shared: Arc<Shared>) {
     loop {
         shared.link.opened().await;
-        let mut pause = PAUSE_MIN;
-        while let Err(why) = shared.reconnect().await {
-            tracing::debug!(redis = %shared.link.endpoint(), why, "Redis is still away");
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
-        tracing::info!(redis = %shared.link.endpoint(), "Redis is there");
+        shared.link.restore(|| shared.reconnect()).await;
     }
 }
 
 impl Shared {
     pub async fn first_connection(&self) {
-        match self.reconnect().await {
-            Ok(()) => tracing::info!(redis = %self.link.endpoint(), "Redis is there"),
-            Err(why) => {
-                tracing::warn!(redis = %self.link.endpoint(), why, "Redis is away; policies decide by their fail strategies");
-            }
-        }
+        self.link.first(self.reconnect()).await;
     }
 
     /// A connection counts when it has answered a take in time, as requests will want it to, and knows the rules.
