@@ -42,8 +42,9 @@ const ROUNDS_MAX: usize = 4;
 ///
 /// **Rules** are versioned in `{prefix}:rule:POLICY`. The rule that was put in force last, by whichever gateway, is
 /// the one whose capacity and rate count for all of them; a gateway that was not reloaded learns of it when it meets a
-/// bucket that was kept under it. A bucket is brought up to date when it is next used, as if it had been at the moment
-/// of the change.
+/// bucket that was kept under it, or connects anew. Only a start and a reload put a rule in force; whoever connects to a
+/// Redis that was emptied puts back the newest version it knows, under its old number. A bucket is brought up to date
+/// when it is next used, as if it had been at the moment of the change.
 ///
 /// **Time to live**: twice the time to fill, a minute at least (after an idle hour when nothing refills). A bucket that
 /// is forgotten was full under the rule it was last used under. A reload that makes a policy slower therefore fills

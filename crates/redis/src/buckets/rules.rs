@@ -1,6 +1,6 @@
 //! The rules in force, as they stand in Redis: versions, and how a bucket gets from one to the next.
 
-use tidegate_domain::limits::{BucketRule, Debt, IDLE_SECONDS, PolicyId, PolicyName, PolicyRule};
+use tidegate_domain::limits::{BucketRule, Debt, IDLE_SECONDS, PolicyRule};
 
 use super::kept::{Kept, pair, write};
 
@@ -12,10 +12,13 @@ const TTL_MIN_MS: u64 = 60_000;
 /// A policy's rule, and all that calls need of it.
 #[derive(Debug, Clone)]
 pub struct Ruled {
-    pub name: PolicyName,
+    /// As this gateway wants it. What is learned starts from here, whatever was learned before.
+    pub policy: PolicyRule,
+    /// With the tokens of the version in force.
     pub rule: BucketRule,
     /// Oldest first. The last one is in force.
     versions: Vec<Version>,
+    newest: Version,
     /// What buckets under this rule are marked with.
     mark: String,
     /// The rule as the script takes it.
@@ -44,15 +47,15 @@ impl Ruled {
         let [refills, shadow, cost_s, cost_ns, full_s, full_ns, ttl] =
             [flags[0], flags[1], cost.0, cost.1, full.0, full.1, ttl_ms].map(|number| number.to_string());
         let args = [mark.clone(), refills, shadow, cost_s, cost_ns, full_s, full_ns, ttl];
-        Some(Self { name: policy.name.clone(), rule, versions, mark, args, ttl_ms })
+        Some(Self { policy: policy.clone(), rule, newest: *newest, versions, mark, args, ttl_ms })
     }
 
-    pub fn policy_rule(&self, id: PolicyId) -> PolicyRule {
-        PolicyRule { id, name: self.name.clone(), rule: self.rule }
+    pub fn newest(&self) -> &Version {
+        &self.newest
     }
 
     pub fn number(&self) -> u64 {
-        self.versions.last().map_or(0, |newest| newest.number)
+        self.newest.number
     }
 
     /// What a bucket owes under the rule in force that was kept under another: as if it had been there at every
@@ -87,6 +90,17 @@ impl Version {
         let rule = if capacity == 0 { None } else { Some(BucketRule::kept(capacity, ns_per_token).ok()?) };
         Some(Self { number, since_ns, rule })
     }
+
+    /// What [`Version::parse`] reads.
+    pub fn text(&self) -> String {
+        let (s, ns) = (self.since_ns / SECOND_NS, self.since_ns % SECOND_NS);
+        format!("{} {s} {ns} {}", self.number, tokens(self.rule.as_ref()))
+    }
+}
+
+/// "CAPACITY NS_PER_TOKEN"; zeros for a policy that is gone.
+pub fn tokens(rule: Option<&BucketRule>) -> String {
+    rule.map_or_else(|| "0 0".to_owned(), |rule| format!("{} {}", rule.capacity(), rule.ns_per_token()))
 }
 
 fn step(

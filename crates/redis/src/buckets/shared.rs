@@ -30,11 +30,13 @@ pub struct Shared {
 }
 
 /// What is to be in force, as soon as Redis can be told.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Wanted {
     pub rules: Vec<PolicyRule>,
     /// Names that were in force here and are no longer.
     pub gone: Vec<PolicyName>,
+    /// Redis has been told. From then on it is Redis that tells: another gateway may have been reloaded since.
+    pub told: bool,
 }
 
 #[derive(Debug)]
@@ -59,7 +61,7 @@ impl Shared {
     }
 
     pub fn key(&self, ruled: &Ruled, key: &str) -> String {
-        let (prefix, name) = (&self.prefix, ruled.name.as_str());
+        let (prefix, name) = (&self.prefix, ruled.policy.name.as_str());
         if key.len() <= KEY_BYTES_MAX {
             return format!("{{{prefix}}}:bucket:{name}:{key}");
         }
@@ -120,6 +122,7 @@ impl Wanted {
         self.gone.sort_unstable();
         self.gone.dedup();
         self.rules = rules.to_vec();
+        self.told = false;
     }
 }
 

@@ -8,8 +8,8 @@ use tidegate_domain::limits::{BucketsError, PolicyId, PolicyName, PolicyRule};
 use tokio::time::{Instant, timeout};
 
 use super::answer::{lists, texts};
-use super::rules::{Ruled, Version};
-use super::shared::{Shared, strange};
+use super::rules::{Ruled, Version, tokens};
+use super::shared::{Shared, Wanted, strange};
 use crate::link::describe;
 
 /// For a first call and for rules, which no request waits for.
@@ -73,17 +73,9 @@ impl Shared {
     }
 
     async fn configure(&self, connection: MultiplexedConnection) -> Result<(), String> {
-        let (wanted, gone) = {
-            let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-            (wanted.rules.clone(), wanted.gone.clone())
-        };
-        let keys: Vec<_> =
-            wanted.iter().map(|rule| &rule.name).chain(&gone).map(|name| self.rule_key(name)).collect();
-        let mut args = vec![VERSIONS_MAX.to_string()];
-        args.extend(
-            wanted.iter().map(|rule| format!("{} {}", rule.rule.capacity(), rule.rule.ns_per_token())),
-        );
-        args.extend(gone.iter().map(|_| "0 0".to_owned()));
+        // Whoever has the turn is the only one to change it.
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (keys, args) = self.to_configure(&wanted);
         let mut rules = Vec::new();
         if !keys.is_empty() {
             let asking = self.scripts.configure.call(connection, &keys, &args);
@@ -91,14 +83,31 @@ impl Shared {
             let answer =
                 answer.map_err(|_| "it does not answer in time")?.map_err(|error| describe(&error))?;
             let lists = lists(answer).ok_or("it gave a strange answer")?;
-            for (policy, list) in wanted.iter().zip(lists) {
+            for (policy, list) in wanted.rules.iter().zip(lists) {
                 let ruled = ruled(policy, &list).ok_or("it gave a strange answer")?;
                 put(&mut rules, policy.id, ruled);
             }
         }
         self.rules.store(Arc::new(rules));
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).gone.retain(|name| !gone.contains(name));
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.gone.clear();
+        wanted.told = true;
         Ok(())
+    }
+
+    /// The keys and arguments of configure.lua.
+    fn to_configure(&self, wanted: &Wanted) -> (Vec<String>, Vec<String>) {
+        let (mut keys, mut args) = (Vec::new(), vec![VERSIONS_MAX.to_string()]);
+        let rules = wanted.rules.iter().map(|policy| (&policy.name, tokens(Some(&policy.rule))));
+        let gone = wanted.gone.iter().map(|name| (name, tokens(None)));
+        let known = self.rules.load();
+        for (name, rule) in rules.chain(gone) {
+            keys.push(self.rule_key(name));
+            args.push(if wanted.told { String::new() } else { rule });
+            let known = known.iter().flatten().find(|ruled| ruled.policy.name == *name);
+            args.push(known.map_or_else(String::new, |ruled| ruled.newest().text()));
+        }
+        (keys, args)
     }
 
     /// Another gateway has put a newer rule in force: it counts here, too.
@@ -108,16 +117,16 @@ impl Shared {
         deadline: Instant,
     ) -> Result<Option<Arc<Ruled>>, BucketsError> {
         let Some(known) = self.rule(policy) else { return Ok(None) };
-        let key = self.rule_key(&known.name);
+        let key = self.rule_key(&known.policy.name);
         let list = async |mut connection| {
             redis::cmd("LRANGE").arg(&key).arg(0).arg(-1).query_async(&mut connection).await
         };
         let list = texts(self.link.call(deadline, list).await?).ok_or_else(strange)?;
-        let Some(newer) = ruled(&known.policy_rule(policy), &list) else { return Ok(Some(known)) };
+        let Some(newer) = ruled(&known.policy, &list) else { return Ok(Some(known)) };
         if newer.number() <= known.number() {
             return Ok(Some(known));
         }
-        tracing::info!(policy = %known.name, "another gateway has put a newer rule in force");
+        tracing::info!(policy = %known.policy.name, "another gateway has put a newer rule in force");
         let newer = Arc::new(newer);
         self.rules.rcu(|rules| {
             let mut rules = Vec::clone(rules);

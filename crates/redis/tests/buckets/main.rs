@@ -9,3 +9,4 @@ mod cluster;
 mod model;
 mod sharing;
 mod steps;
+mod versions;

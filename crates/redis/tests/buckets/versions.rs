@@ -1,0 +1,110 @@
+//! Whose rule counts when gateways differ: the one that was put in force last, whoever loses its connection.
+
+use tidegate_domain::limits::{BucketRule, Buckets as _};
+use tidegate_redis::buckets::RedisBuckets;
+use tidegate_testkit::services::{FaultyProxy, Redis};
+
+use crate::steps::{configure, eventually, options, options_at, passes, remaining, rule, take};
+
+/// A gateway whose connection can be cut.
+struct Cuttable {
+    store: RedisBuckets,
+    proxy: FaultyProxy,
+}
+
+impl Cuttable {
+    async fn open(redis: &Redis) -> Self {
+        let proxy = FaultyProxy::start(redis.address).await.unwrap();
+        let store = RedisBuckets::open(options_at(&format!("redis://{}/", proxy.address), "a")).await;
+        configure(&store, &[rule(100, 0.001)]).await;
+        Self { store, proxy }
+    }
+
+    async fn cut(&self) {
+        self.proxy.cut();
+        eventually(async || {
+            let _ = take(&self.store, "nobody").await;
+            self.store.counts().away.then_some(())
+        })
+        .await;
+    }
+
+    async fn heal(&self) {
+        self.proxy.heal();
+        eventually(async || (!self.store.counts().away).then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_comes_back_undoes_nobodys_reload() {
+    let redis = Redis::start().unwrap();
+    for knows in [false, true] {
+        redis.ask(&["FLUSHALL"]).unwrap();
+        let old = Cuttable::open(&redis).await;
+        let reloaded = RedisBuckets::open(options(&redis, "a")).await;
+        configure(&reloaded, &[rule(3, 0.001)]).await;
+        if knows {
+            assert!(passes(&reloaded, "x").await && passes(&old.store, "x").await);
+        }
+        old.cut().await;
+        old.heal().await;
+        assert_eq!(remaining(&old.store, "y").await, 3, "learned before: {knows}");
+        assert!(passes(&old.store, "z").await);
+        assert_eq!(remaining(&reloaded, "z").await, 2, "learned before: {knows}");
+    }
+}
+
+#[tokio::test]
+async fn an_emptied_redis_gets_the_newest_rule_back_whoever_comes_first() {
+    let redis = Redis::start().unwrap();
+    for newest_first in [false, true] {
+        redis.ask(&["FLUSHALL"]).unwrap();
+        let (old, reloaded) = (Cuttable::open(&redis).await, Cuttable::open(&redis).await);
+        configure(&reloaded.store, &[rule(3, 0.001)]).await;
+        old.cut().await;
+        reloaded.cut().await;
+        redis.ask(&["FLUSHALL"]).unwrap();
+        let order = if newest_first { [&reloaded, &old] } else { [&old, &reloaded] };
+        for one in order {
+            one.heal().await;
+        }
+        assert!(passes(&reloaded.store, "x").await);
+        assert_eq!(remaining(&old.store, "x").await, 2, "newest first: {newest_first}");
+        assert!(passes(&old.store, "y").await);
+        assert_eq!(remaining(&old.store, "y").await, 2, "newest first: {newest_first}");
+        assert_eq!(remaining(&reloaded.store, "y").await, 2, "newest first: {newest_first}");
+    }
+}
+
+#[tokio::test]
+async fn a_reload_without_redis_counts_when_it_is_back() {
+    let redis = Redis::start().unwrap();
+    let (one, other) = (Cuttable::open(&redis).await, RedisBuckets::open(options(&redis, "a")).await);
+    configure(&other, &[rule(3, 0.001)]).await;
+    one.cut().await;
+    configure(&one.store, &[rule(5, 0.001)]).await;
+    one.heal().await;
+    assert!(passes(&one.store, "x").await);
+    assert_eq!((remaining(&one.store, "x").await, remaining(&other, "x").await), (4, 4));
+    // Once; from then on it is like any other.
+    configure(&other, &[rule(2, 0.001)]).await;
+    one.cut().await;
+    one.heal().await;
+    assert_eq!(remaining(&one.store, "y").await, 2);
+}
+
+#[tokio::test]
+async fn a_cost_that_had_to_shrink_grows_back() {
+    let redis = Redis::start().unwrap();
+    let (dear, other) =
+        (RedisBuckets::open(options(&redis, "a")).await, RedisBuckets::open(options(&redis, "a")).await);
+    configure(&dear, &[BucketRule::new(100, 0.001, 10, false).unwrap()]).await;
+    for (capacity, key, left) in [(3, "x", 0), (50, "y", 40)] {
+        configure(&other, &[rule(capacity, 0.001)]).await;
+        // It learns from a bucket that the other has used.
+        assert!(passes(&other, "seen").await);
+        let _ = remaining(&dear, "seen").await;
+        assert!(passes(&dear, key).await);
+        assert_eq!(remaining(&dear, key).await, left, "of {capacity}");
+    }
+}
