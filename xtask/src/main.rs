@@ -59,12 +59,14 @@ fn test() -> Result<(), String> {
 /// The tests through the API once more, on the other ledger. Left out is what is about a directory that one process
 /// owns, and what has a server of its own already.
 fn api_on_postgres() -> Result<(), String> {
-    const ABOUT_A_DIRECTORY: [&str; 10] = [
+    const ABOUT_A_DIRECTORY: [&str; 12] = [
         "disk::",
         "full_disk::",
         "kills::",
         "postgres::",
         "redis::",
+        "roles::a_gateway",
+        "roles::an_inbox",
         "a_second_process_on_the_directory_is_refused",
         "a_weaker_promise_is_named_in_the_answer_and_in_the_log",
         "check_config_names_every_problem_or_every_source",

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tidegate_domain::Durability;
 use tidegate_edge::PrincipalSpec;
 
+use crate::config::Role;
+
 /// What whoever starts the gateway needs to know: where it is, where the data lies, who may call, what to
 /// try first.
 #[derive(Debug)]
@@ -14,13 +16,15 @@ pub struct Announcement<'a> {
     pub data: &'a str,
     pub durability: Durability,
     pub principals: &'a [PrincipalSpec],
+    pub role: Role,
 }
 
 impl Announcement<'_> {
     pub fn make(&self) {
         let (address, data) = (self.address, self.data);
         let version = env!("CARGO_PKG_VERSION");
-        tracing::info!(%address, %data, version, principals = self.principals.len(), "listening");
+        let role = self.role.as_str();
+        tracing::info!(%address, %data, version, role, principals = self.principals.len(), "listening");
         if self.principals.is_empty() {
             tracing::info!("open to this machine only (loopback), because no principals are configured");
         }
@@ -31,7 +35,8 @@ impl Announcement<'_> {
             eprint!("{}", self.block());
         } else {
             // Without quotes, so that it can be pasted from a JSON line too; the answer links to the rest.
-            tracing::info!("try: curl -sS{} http://{}/", self.login(), reachable(self.address));
+            let path = if self.role.serves_api() { "/" } else { "/health/ready" };
+            tracing::info!("try: curl -sS{} http://{}{path}", self.login(), reachable(self.address));
         }
     }
 
@@ -45,6 +50,17 @@ impl Announcement<'_> {
         }
         if self.durability != Durability::Fsync {
             text.push_str("  The ledger does not sync to disk: a power cut can lose accepted messages.\n");
+        }
+        match self.role {
+            Role::All => {}
+            Role::Gateway => {
+                text.push_str("  Role: gateway. Messages are sent by processes with the role sender.\n")
+            }
+            Role::Sender => {
+                let _ =
+                    write!(text, "  Role: sender. It has no API.\n\ncurl -sS{login} {base}/health/ready\n\n");
+                return text;
+            }
         }
         let _ = write!(
             text,
@@ -87,6 +103,7 @@ mod tests {
             data: "/data",
             durability: Durability::OsBuffer,
             principals: &[],
+            role: Role::All,
         };
         let block = announcement.block();
         let lines: Vec<_> = block.lines().filter(|line| line.starts_with("curl ")).collect();

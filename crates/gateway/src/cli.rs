@@ -51,6 +51,9 @@ struct SettingsArgs {
     /// Where to listen, e.g. 127.0.0.1:8080 [setting: server.listen].
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<String>,
+    /// What this process does: all, gateway or sender [setting: server.role].
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
     /// The directory of the ledger [setting: ledger.path].
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
@@ -132,7 +135,8 @@ impl SettingsArgs {
             .filter(|(variable, _)| variable.starts_with(config::ENVIRONMENT_PREFIX))
             .collect();
         let listen = self.listen.clone().map(|value| ("--listen", "server.listen", value));
+        let role = self.role.clone().map(|value| ("--role", "server.role", value));
         let data = self.data.clone().map(|value| ("--data", "ledger.path", value));
-        Ok(Sources { file, environment, flags: listen.into_iter().chain(data).collect() })
+        Ok(Sources { file, environment, flags: [listen, role, data].into_iter().flatten().collect() })
     }
 }

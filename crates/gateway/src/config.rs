@@ -10,11 +10,13 @@ mod problem;
 mod queues;
 mod reader;
 mod redis;
+mod role;
 mod sender;
 mod slots;
 
 use std::net::SocketAddr;
 
+use tidegate_domain::QueueName;
 use tidegate_domain::limits::Policy;
 use tidegate_edge::{GateOptions, Limits, PrincipalSpec, bind_is_loopback};
 use tracing_subscriber::EnvFilter;
@@ -29,6 +31,7 @@ pub use self::ledger::{EmbeddedSettings, LedgerSettings, PostgresSettings, Share
 pub use self::problem::{Origin, Problem, Problems};
 pub use self::queues::{ChannelKind, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
 pub use self::redis::{BucketsSettings, RedisSettings};
+pub use self::role::Role;
 pub use self::sender::{SenderSettings, StatsSettings, WarningUrl};
 pub use self::slots::SlotSettings;
 
@@ -41,6 +44,7 @@ pub const FILE: &str = "tidegate.toml";
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub listen: SocketAddr,
+    pub role: Role,
     pub limits: Limits,
     pub ledger: LedgerSettings,
     /// Admissions under way in front of the ledger, whichever it is.
@@ -109,6 +113,7 @@ impl Settings {
         let limits = read_limits(reader);
         let intake_max = reader.size("ledger.intake_max", 1..=1_000_000);
         let ledger = LedgerSettings::read(reader);
+        let role = Role::read(reader, ledger.as_ref());
         let defer_horizon_ms = reader.number("quotas.defer_horizon_ms", 0..=YEAR_MS);
         let slots = SlotSettings::read(reader);
         let sender = SenderSettings::read(reader);
@@ -123,6 +128,7 @@ impl Settings {
         let listen = read_listen(reader, layers.principals.is_empty());
         Some(Self {
             listen: listen?,
+            role: role?,
             limits,
             ledger: ledger?,
             intake_max,
@@ -139,6 +145,13 @@ impl Settings {
             buckets_max,
             log: log?,
         })
+    }
+}
+
+impl Settings {
+    /// The queues that this process pushes out, each with its channel.
+    pub fn pushed(&self) -> impl Iterator<Item = (&QueueName, ChannelKind, &QueueSettings)> {
+        self.queues.pushed().filter(|(_, channel, _)| self.role.pushes(*channel))
     }
 }
 

@@ -33,7 +33,7 @@ use tidegate_domain::{Clock, Ledger, QueueName, Queues, Slots};
 use tidegate_edge::{GateOptions, Limits};
 use tokio::sync::Semaphore;
 
-use crate::config::{QueuesSettings, Settings, SlotSettings};
+use crate::config::{QueuesSettings, Role, Settings, SlotSettings};
 use crate::devices::Devices;
 use crate::live_policies::LivePolicies;
 use crate::randomness::Randomness;
@@ -62,6 +62,7 @@ pub struct Gateway {
     pub policies: Arc<LivePolicies>,
     pub gate: GateOptions,
     pub sender: Arc<SenderStatus>,
+    pub role: Role,
     pub channels: Vec<Arc<SharedChannel>>,
     pub devices: Option<Arc<dyn Devices>>,
     pub stats: Arc<Stats>,
@@ -98,7 +99,8 @@ impl Gateway {
             randomness: Randomness::new(),
             policies,
             gate: settings.gate.clone(),
-            sender: Arc::new(SenderStatus::new(settings.queues.pushed().count())),
+            sender: Arc::new(SenderStatus::new(settings.pushed().count())),
+            role: settings.role,
             metrics,
             draining: AtomicBool::new(false),
         }
@@ -153,6 +155,16 @@ pub fn routes(gateway: Arc<Gateway>) -> Router {
         .merge(inbox::routes())
         .merge(messages::routes())
         .merge(queue::routes())
+        .with_state(gateway)
+}
+
+/// What a process that only sends is asked: how it is.
+pub fn probes(gateway: Arc<Gateway>) -> Router {
+    Router::new()
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
+        .route("/metrics", get(metrics::render))
+        .fallback(health::no_api)
         .with_state(gateway)
 }
 

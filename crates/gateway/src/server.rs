@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::config::{ChannelKind, QueueSettings, SMS, Settings};
 use crate::devices::Devices;
-use crate::http::{Gateway, routes};
+use crate::http::{Gateway, probes, routes};
 use crate::live_policies::LivePolicies;
 use crate::sender::{Sender, SharedChannel, supervise};
 use crate::stats::{Alarm, Reporter, Stats, ring};
@@ -62,7 +62,7 @@ pub async fn run(
     policies: Arc<LivePolicies>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
-    let queue = QueueName::new(SMS)?;
+    let (role, queue) = (settings.role, QueueName::new(SMS)?);
     let (devices, alarm) = (channels.devices.clone(), channels.alarm.clone());
     let channels = shared_channels(&settings, channels, &clock)?;
     let metrics = telemetry::metrics();
@@ -92,7 +92,7 @@ pub async fn run(
         .into_iter()
         .map(|sender| tokio::spawn(supervise(sender, stop.clone(), gateway.sender.clone())))
         .collect();
-    let app = edge.wrap(routes(gateway.clone()));
+    let app = edge.wrap(if role.serves_api() { routes(gateway.clone()) } else { probes(gateway.clone()) });
     let draining = async {
         shutdown.await;
         gateway.drain();
@@ -121,7 +121,7 @@ fn shared_channels(
 ) -> anyhow::Result<BTreeMap<ChannelKind, Arc<SharedChannel>>> {
     let mut shared = BTreeMap::new();
     let own = &settings.sender;
-    for (name, kind, _) in settings.queues.pushed() {
+    for (name, kind, _) in settings.pushed() {
         if shared.contains_key(&kind) {
             continue;
         }
@@ -136,7 +136,7 @@ fn shared_channels(
     Ok(shared)
 }
 
-/// One sender for every queue that is pushed out.
+/// One sender for every queue that this process pushes out.
 fn senders(
     settings: &Settings,
     ledger: &Arc<impl Ledger + Queues>,
@@ -157,7 +157,7 @@ fn senders(
             drain_timeout: settings.limits.drain_timeout,
         })
     };
-    settings.queues.pushed().filter_map(sender).collect()
+    settings.pushed().filter_map(sender).collect()
 }
 
 /// The recorder keeps every sample of a histogram until somebody looks; without scrapes, that is us.

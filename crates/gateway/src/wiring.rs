@@ -8,7 +8,6 @@ mod policies;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tidegate_adapters::SystemClock;
 use tidegate_domain::{Clock, Ledger, Queues, Slots};
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -19,7 +18,7 @@ use crate::server::{Channels, LedgerFailed, run};
 use crate::signals;
 
 use self::channels::channels;
-use self::ledger::Opened;
+use self::ledger::{LedgerClock, Opened};
 
 pub use self::ledger::migrate;
 pub use self::policies::policies;
@@ -36,10 +35,11 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     let hangups = signals::hangups()?;
     // First, because it is the cheapest thing that can fail; connections wait in the backlog meanwhile.
     let listener = bind(&settings)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let ledger_clock = LedgerClock::of(&settings);
+    let clock = ledger_clock.shared();
     let channels = channels(&settings, &clock)?;
     let ledger = tokio::select! {
-        opened = ledger::open(&settings, clock.clone()) => opened?,
+        opened = ledger::open(&settings, &ledger_clock) => opened?,
         () = stop.wait() => return Ok(ExitCode::SUCCESS),
     };
     let policies = policies(&settings, clock.clone(), read_policies).await?;
@@ -80,6 +80,7 @@ impl Parts {
             data: &ledger::place(&settings)?,
             durability: ledger.durability(),
             principals: &settings.principals,
+            role: settings.role,
         }
         .make();
         run(settings, listener, ledger, channels, clock, policies, stopped).await
@@ -88,8 +89,7 @@ impl Parts {
 
 /// What only the adapters can tell about settings, without connecting to anything.
 pub fn check(settings: &Settings) -> anyhow::Result<()> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    channels(settings, &clock)?;
+    channels(settings, &LedgerClock::of(settings).shared())?;
     policies::check(settings)
 }
 

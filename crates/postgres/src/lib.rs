@@ -11,6 +11,7 @@
 mod admit;
 mod batch;
 mod claims;
+mod clock;
 mod codes;
 mod connection;
 mod counts;
@@ -31,6 +32,7 @@ mod slots;
 mod sweep;
 mod wakes;
 
+pub use clock::ServerClock;
 pub use connection::SessionHook;
 pub use error::OpenError;
 pub use migrations::migrate;

@@ -57,6 +57,7 @@ impl Postgres {
         let wakes = Arc::new(Wakes::new(life));
         let core = Arc::new(Core { connections, options, wakes, slot_configs: SlotConfigs::default(), salt });
         core.turn_partitions().await?;
+        core.ask_the_time().await?;
         let (health_sender, health) = watch::channel(Health::Ready);
         let background = vec![
             tokio::spawn(wakes::listen(core.clone())),

@@ -1,9 +1,10 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_domain::{QueueName, QueueRule};
 
-use crate::SessionHook;
+use crate::{ServerClock, SessionHook};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -38,6 +39,8 @@ pub struct Options {
     pub sweep_every: Duration,
     /// Whether a server may be used that does not sync what it commits.
     pub allow_unsafe_server: bool,
+    /// Learns the server's time while the ledger is open.
+    pub clock: Arc<ServerClock>,
     /// Run on every connection before each use. For tests.
     pub session_hook: Option<SessionHook>,
 }
@@ -76,6 +79,7 @@ impl Options {
             notify_every: Duration::from_millis(5),
             sweep_every: Duration::from_secs(1),
             allow_unsafe_server: false,
+            clock: Arc::default(),
             session_hook: None,
         }
     }

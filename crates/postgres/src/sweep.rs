@@ -19,7 +19,11 @@ pub async fn run(core: Arc<Core>, health: watch::Sender<Health>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let now = match core.sweep().await {
+        let swept = match core.ask_the_time().await {
+            Ok(()) => core.sweep().await,
+            Err(error) => Err(error),
+        };
+        let now = match swept {
             Ok(()) => Health::Ready,
             Err(LedgerError::NoSpace(why)) => Health::ReadOnly(why),
             Err(error) => Health::Away(error.to_string()),

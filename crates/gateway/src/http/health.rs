@@ -36,10 +36,17 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
     let body = json!({
         "status": if ready { "ready" } else { "not_ready" },
         "ledger": ledger,
+        "role": gateway.role.as_str(),
         "sender": if sender { "running" } else { "not_running" },
         "draining": draining,
         "breakers": breakers,
         "policies": if away { "degraded" } else { "ready" },
     });
     answer::json(status, &body)
+}
+
+/// Everything else, where the process only sends. Not a 404, which would say that there is no such message or user.
+pub async fn no_api() -> ApiError {
+    let message = "this process has the role \"sender\" and takes no requests; ask one with the role \"gateway\" or \"all\"";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_api", message).retry_after_ms(1_000)
 }

@@ -12,11 +12,11 @@ use super::Sender;
 /// before the lease does: what can't be begun in time is handed back untried.
 pub async fn attempt(sender: Sender, claim: Claim, body: Bytes) -> Settlement {
     let timeout = sender.settings.attempt_timeout;
-    let lease = Duration::from_millis(sender.settings.lease_ms);
-    let latest = Instant::now() + lease.saturating_sub(timeout) / 2;
-    let within = latest.saturating_duration_since(Instant::now());
+    let begin_by = claim.lease_until.minus_ms(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+    let within = Duration::from_millis(begin_by.since_ms(sender.channel.now()) / 2);
     let Some(_room) = sender.channel.enter(within).await else { return handed_back(&claim) };
-    if !sender.channel.start() {
+    // Much may have passed since the claim: its answer was slow, or the process did not run at all.
+    if sender.channel.now() >= begin_by || !sender.channel.start() {
         return handed_back(&claim);
     }
     let started = Instant::now();

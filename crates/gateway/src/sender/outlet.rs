@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_domain::{Breaker, BreakerRule, BreakerState, Change, Channel, Clock};
+use tidegate_domain::{Breaker, BreakerRule, BreakerState, Change, Channel, Clock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::randomness::Randomness;
@@ -48,6 +48,11 @@ impl SharedChannel {
             randomness: Randomness::new(),
             jitter_percent,
         }
+    }
+
+    /// By the clock that leases are told in.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// How many attempts may be claimed for now. With none, `wait` says when to ask again at the latest.

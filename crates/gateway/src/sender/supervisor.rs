@@ -20,6 +20,7 @@ impl SenderStatus {
         Self { expected, running: AtomicUsize::new(0) }
     }
 
+    /// True, too, where there are none to run.
     pub fn is_running(&self) -> bool {
         self.running.load(Ordering::Relaxed) >= self.expected
     }

@@ -44,6 +44,7 @@ struct Bench {
     channel: Arc<Script>,
     signal: StopSignal,
     status: Arc<SenderStatus>,
+    sender: Sender,
     supervisor: tokio::task::JoinHandle<()>,
 }
 
@@ -74,8 +75,8 @@ impl Bench {
         };
         let (signal, stop) = StopSignal::new();
         let status = Arc::new(SenderStatus::new(1));
-        let supervisor = tokio::spawn(supervise(sender, stop, status.clone()));
-        Self { clock, ledger, channel, signal, status, supervisor }
+        let supervisor = tokio::spawn(supervise(sender.clone(), stop, status.clone()));
+        Self { clock, ledger, channel, signal, status, sender, supervisor }
     }
 
     async fn admit(&self, text: &str) -> MessageId {
@@ -249,6 +250,25 @@ async fn a_claim_that_comes_back_after_the_stop_is_released_untried() {
     let record = ledger.message(late).await.unwrap().unwrap();
     assert_eq!((record.status, record.attempts.len()), (Status::Pending, 0));
     assert_eq!(ledger.counts().await.unwrap().leased, 0);
+}
+
+#[tokio::test]
+async fn an_attempt_that_its_lease_does_not_outlast_is_not_begun() {
+    let bench = Bench::start(0, PATIENT);
+    bench.signal.stop();
+    while bench.status.is_running() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let id = bench.admit("late").await;
+    let request =
+        ClaimRequest { queue: QueueName::new("sms").unwrap(), max: 1, lease_ms: 30_000, wait_ms: 0 };
+    let claim = bench.ledger.claim(request).await.unwrap().remove(0);
+    let body = claim.body.clone().unwrap();
+    // As if the process had been stopped: an attempt takes up to 400 ms, and 300 are left.
+    bench.clock.advance_ms(29_700);
+    let settlement = attempt::attempt(bench.sender.clone(), claim, body).await;
+    assert_eq!((settlement.id, settlement.outcome), (id, Outcome::Released));
+    assert!(bench.channel.delivered.lock().unwrap().is_empty());
 }
 
 impl Bench {

@@ -15,10 +15,10 @@ use crate::config::{ChannelKind, Settings, WarningUrl, WebhookSettings};
 use crate::server::Channels;
 use crate::stats::Alarm;
 
-/// The channels that the settings have queues for. Connects nowhere.
+/// The channels that this process pushes queues out by. Connects nowhere.
 pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<Channels> {
     let mut channels = Channels::new();
-    for (_, kind, _) in settings.queues.pushed() {
+    for (_, kind, _) in settings.pushed() {
         if channels.contains(kind) {
             continue;
         }

@@ -2,9 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tidegate_adapters::SystemClock;
 use tidegate_adapters::embedded::{self, Embedded};
 use tidegate_domain::Clock;
-use tidegate_postgres::{self as postgres, Postgres, Tls};
+use tidegate_postgres::{self as postgres, Postgres, ServerClock, Tls};
 
 use crate::config::{EmbeddedSettings, LedgerSettings, PostgresSettings, Settings};
 
@@ -17,15 +18,43 @@ pub enum Opened {
     Postgres(Arc<Postgres>),
 }
 
-pub async fn open(settings: &Settings, clock: Arc<dyn Clock>) -> anyhow::Result<Opened> {
+/// Whose time counts: this machine's for a ledger of its own, the server's for one that is shared.
+#[derive(Debug, Clone)]
+pub enum LedgerClock {
+    System(Arc<SystemClock>),
+    Server(Arc<ServerClock>),
+}
+
+impl LedgerClock {
+    pub fn of(settings: &Settings) -> Self {
+        match &settings.ledger {
+            LedgerSettings::Embedded(_) => Self::System(Arc::default()),
+            LedgerSettings::Postgres(_) => Self::Server(Arc::default()),
+        }
+    }
+
+    pub fn shared(&self) -> Arc<dyn Clock> {
+        match self {
+            Self::System(clock) => clock.clone(),
+            Self::Server(clock) => clock.clone(),
+        }
+    }
+}
+
+pub async fn open(settings: &Settings, clock: &LedgerClock) -> anyhow::Result<Opened> {
     Ok(match &settings.ledger {
         LedgerSettings::Embedded(embedded) => {
+            let clock = clock.shared();
             let options = embedded_options(embedded, settings);
             let opening = tokio::task::spawn_blocking(move || Embedded::open(options, clock));
             Opened::Embedded(Arc::new(opening.await.context("opening the ledger panicked")??))
         }
         LedgerSettings::Postgres(postgres) => {
-            let opened = Postgres::open(postgres_options(postgres, settings)).await;
+            let mut options = postgres_options(postgres, settings);
+            if let LedgerClock::Server(clock) = clock {
+                options.clock = clock.clone();
+            }
+            let opened = Postgres::open(options).await;
             Opened::Postgres(Arc::new(opened.with_context(|| place_of(&postgres.url))?))
         }
     })

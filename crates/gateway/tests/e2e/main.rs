@@ -24,6 +24,7 @@ mod principals;
 mod queue;
 mod queue_reserve;
 mod redis;
+mod roles;
 mod sink;
 mod slot_config;
 mod slots;
