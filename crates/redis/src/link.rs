@@ -1,23 +1,22 @@
+mod pauses;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult, ServerErrorKind};
 use tidegate_domain::limits::BucketsError;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use self::pauses::Pauses;
 use crate::Endpoint;
 
 /// Calls in a row that Redis did not answer in time, or with an error, before nobody is sent there any more. One slow
 /// command of somebody else is no reason.
 const FAILURES_MAX: u32 = 3;
-
-/// Between two attempts to reach Redis: the first, and the most.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 const AWAY: &str = "Redis is away";
 
@@ -39,6 +38,7 @@ pub struct Link {
     given_up: Notify,
     /// The node of a Redis Cluster that we were sent to.
     node: Mutex<Option<(String, u16)>>,
+    pauses: Mutex<Pauses>,
 }
 
 /// What the log says, once when Redis goes and once when it comes.
@@ -70,6 +70,7 @@ impl Link {
             failed_calls: AtomicU64::new(0),
             given_up: Notify::new(),
             node: Mutex::default(),
+            pauses: Mutex::default(),
         }
     }
 
@@ -134,8 +135,12 @@ impl Link {
         }
     }
 
-    /// Whether the error sends us to another node; then the next connection goes there.
+    /// Whether the error sends us to another node for good; then the next connection goes there. A slot that is still
+    /// moving sends single calls there (`ASK`), which would send us back: such a call has failed, and that is all.
     pub fn redirected(&self, error: &RedisError) -> bool {
+        if error.kind() != ErrorKind::Server(ServerErrorKind::Moved) {
+            return false;
+        }
         let node = error.redirect_node().and_then(|(address, _slot)| {
             let (host, port) = address.rsplit_once(':')?;
             Some((host.to_owned(), port.parse().ok()?))
@@ -150,6 +155,7 @@ impl Link {
     /// The breaker closes: calls go to this connection.
     pub fn close(&self, connection: MultiplexedConnection) {
         self.failures.store(0, Ordering::Relaxed);
+        self.pauses().connected();
         self.connection.store(Some(Arc::new(connection)));
     }
 
@@ -178,13 +184,18 @@ impl Link {
 
     /// Until `reconnect` has succeeded.
     pub async fn restore<F: Future<Output = Result<(), String>>>(&self, reconnect: impl Fn() -> F) {
-        let mut pause = PAUSE_MIN;
+        let pause = self.pauses().first();
+        sleep(pause).await;
         while let Err(why) = reconnect().await {
             tracing::debug!(redis = %self.endpoint, why, "Redis is still away");
+            let pause = self.pauses().next();
             sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
         }
         self.say_there();
+    }
+
+    fn pauses(&self) -> MutexGuard<'_, Pauses> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn judge(&self, connection: &Arc<MultiplexedConnection>, broken: bool, why: &str) {

@@ -167,3 +167,28 @@ async fn calls_beyond_the_bound_fail_at_once_and_are_no_failure_of_redis() {
     assert!(why.contains("too many"), "{why}");
     assert!(!store.counts().away);
 }
+
+#[tokio::test]
+async fn a_redis_that_answers_probes_alone_is_not_dialled_without_a_pause() {
+    let redis = Redis::start().unwrap();
+    let store = RedisBuckets::open(strict(&redis.url())).await;
+    configure(&store, &[rule(1_000, 0.001)]).await;
+    assert!(passes(&store, "x").await);
+    let keys = ["~{tidegate}:probe", "~{tidegate}:rule:*"];
+    redis.ask(&[&["ACL", "SETUSER", "default", "resetkeys"][..], &keys].concat()).unwrap();
+    let (before, begun) = (connections(&redis), Instant::now());
+    while begun.elapsed() < Duration::from_secs(2) {
+        take(&store, "x").await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Some while the pauses grow, then one a second; one is ours.
+    let (made, bound) = (connections(&redis) - before - 1, 6 + begun.elapsed().as_secs());
+    assert!((1..=bound).contains(&made), "{made} connections of {bound} at most");
+    redis.ask(&["ACL", "SETUSER", "default", "allkeys"]).unwrap();
+    comes_back(&store).await;
+}
+
+fn connections(redis: &Redis) -> u64 {
+    let said = redis.ask(&["INFO", "stats"]).unwrap();
+    said.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap().parse().unwrap()
+}

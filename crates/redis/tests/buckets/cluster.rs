@@ -1,8 +1,8 @@
-use tidegate_domain::limits::{Buckets as _, PolicyId, Take};
+use tidegate_domain::limits::{Buckets as _, BucketsError, PolicyId, Take};
 use tidegate_redis::buckets::RedisBuckets;
 use tidegate_testkit::services::{Cluster, Redis, RedisOptions};
 
-use crate::steps::{configure, eventually, options, passes, rule, take};
+use crate::steps::{configure, eventually, options, passes, remaining, rule, take};
 
 #[tokio::test]
 async fn all_buckets_of_a_request_lie_in_one_slot() {
@@ -39,4 +39,23 @@ async fn when_its_slot_moves_the_store_follows() {
     let late = RedisBuckets::open(options(&old, "tidegate")).await;
     configure(&late, &[rule(2, 0.001)]).await;
     eventually(async || take(&late, "a").await.ok().filter(|taken| !taken.passed)).await;
+}
+
+/// Once the slot has moved, callers are sent there for good. Until then the other node sends them back.
+#[tokio::test]
+async fn while_its_slot_moves_the_store_stays() {
+    let cluster = |cluster| Redis::start_with(RedisOptions { cluster, ..RedisOptions::default() }).unwrap();
+    let (old, new) = (cluster(Cluster::AllSlots), cluster(Cluster::NoSlots));
+    let store = RedisBuckets::open(options(&old, "tidegate")).await;
+    configure(&store, &[rule(9, 0.001)]).await;
+    assert!(passes(&store, "here").await);
+    old.begin_hand_over("{tidegate}", &new).unwrap();
+    for left in [7, 6, 5] {
+        let BucketsError::Unavailable(why) = take(&store, "elsewhere").await.unwrap_err();
+        assert!(why.starts_with("ASK"), "{why}");
+        assert!(passes(&store, "here").await);
+        assert_eq!(remaining(&store, "here").await, left);
+    }
+    old.hand_over("{tidegate}", &new).unwrap();
+    eventually(async || take(&store, "elsewhere").await.ok()).await;
 }

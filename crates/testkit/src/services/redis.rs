@@ -89,12 +89,8 @@ impl Redis {
 
     /// Another node of the cluster serves the key's slot from now on. What was in it is gone.
     pub fn hand_over(&self, key: &str, to: &Self) -> anyhow::Result<()> {
-        let (ip, port, bus) = (to.address.ip(), to.address.port().to_string(), to.bus.port().to_string());
-        self.ask(&["CLUSTER", "MEET", &ip.to_string(), &port, &bus])?;
-        let id = bulk(&to.ask(&["CLUSTER", "MYID"])?)?;
-        wait_for(self, &id, &["CLUSTER", "NODES"])?;
-        let slot = self.ask(&["CLUSTER", "KEYSLOT", key])?;
-        let slot = slot.trim_start_matches(':').trim_end().to_owned();
+        self.meet(to)?;
+        let (id, slot) = (to.id()?, self.slot(key)?);
         self.ask(&["FLUSHALL"])?;
         // The giver first: its word about the slot would otherwise take it back.
         for node in [self, to] {
@@ -105,6 +101,18 @@ impl Redis {
         wait_for(to, "cluster_state:ok", &["CLUSTER", "INFO"])
     }
 
+    /// The key's slot is on its way to another node: what is still here is served here, and for the rest callers are
+    /// sent there, for this one question (`ASK`).
+    pub fn begin_hand_over(&self, key: &str, to: &Self) -> anyhow::Result<()> {
+        self.meet(to)?;
+        let slot = self.slot(key)?;
+        for (node, state, other) in [(to, "IMPORTING", self), (self, "MIGRATING", to)] {
+            let said = node.ask(&["CLUSTER", "SETSLOT", &slot, state, &other.id()?])?;
+            anyhow::ensure!(said.starts_with("+OK"), "{said}");
+        }
+        Ok(())
+    }
+
     /// One command over a connection of its own; what comes back, raw. For tests to look in from the side.
     pub fn ask(&self, words: &[&str]) -> anyhow::Result<String> {
         let mut stream = TcpStream::connect_timeout(&self.address, READY_WITHIN)?;
@@ -113,6 +121,22 @@ impl Redis {
             exchange(&mut stream, &["AUTH", password])?;
         }
         exchange(&mut stream, words)
+    }
+
+    fn meet(&self, other: &Self) -> anyhow::Result<()> {
+        let (port, bus) = (other.address.port().to_string(), other.bus.port().to_string());
+        self.ask(&["CLUSTER", "MEET", &other.address.ip().to_string(), &port, &bus])?;
+        wait_for(self, &other.id()?, &["CLUSTER", "NODES"])?;
+        wait_for(other, &self.id()?, &["CLUSTER", "NODES"])
+    }
+
+    fn id(&self) -> anyhow::Result<String> {
+        bulk(&self.ask(&["CLUSTER", "MYID"])?)
+    }
+
+    fn slot(&self, key: &str) -> anyhow::Result<String> {
+        let said = self.ask(&["CLUSTER", "KEYSLOT", key])?;
+        Ok(said.trim_start_matches(':').trim_end().to_owned())
     }
 
     fn wait_until_ready(&self) -> anyhow::Result<()> {
