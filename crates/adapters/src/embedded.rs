@@ -36,9 +36,11 @@ mod simulation;
 mod slots;
 mod store;
 mod texts;
+mod transfer;
 mod writer;
 
 pub use directory::OpenError;
+pub use transfer::{export, import};
 
 use book::BookLimits;
 use directory::Directory;
@@ -96,6 +98,17 @@ impl Options {
             queue_rule: QueueRule::default(),
         }
     }
+
+    fn limits(&self) -> BookLimits {
+        BookLimits {
+            pending_max: self.pending_max,
+            body_cache_bytes: self.body_cache_bytes,
+            idempotency_window_ms: self.idempotency_window_ms,
+            idempotency_keys_max: self.idempotency_keys_max,
+            slots_max: self.slots_max,
+            slot_retention_ms: self.slot_retention_ms,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -114,14 +127,7 @@ impl Embedded {
     pub fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         options.check()?;
         let directory = Directory::lock(&options.dir)?;
-        let limits = BookLimits {
-            pending_max: options.pending_max,
-            body_cache_bytes: options.body_cache_bytes,
-            idempotency_window_ms: options.idempotency_window_ms,
-            idempotency_keys_max: options.idempotency_keys_max,
-            slots_max: options.slots_max,
-            slot_retention_ms: options.slot_retention_ms,
-        };
+        let limits = options.limits();
         let queues =
             QueueRules { by_name: options.queue_rules.into_iter().collect(), otherwise: options.queue_rule };
         let engine_options =

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tempfile::TempDir;
-use tidegate_adapters::embedded::{Embedded, Options};
-use tidegate_domain::Durability;
+use tidegate_adapters::embedded::{self, Embedded, Options};
+use tidegate_domain::transfer::{Export, Import, Manifest};
+use tidegate_domain::{Clock, Durability};
 use tidegate_testkit::{Backend, Opened, Setup};
 
 /// A directory of its own per test.
@@ -28,12 +29,9 @@ impl EmbeddedBackend {
     fn fast() -> Self {
         Self { sync: Durability::OsBuffer, body_cache_bytes: 300, ..Self::new() }
     }
-}
 
-#[async_trait]
-impl Backend for EmbeddedBackend {
-    async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
-        let options = Options {
+    fn options(&self, setup: &Setup) -> Options {
+        Options {
             sync: self.sync,
             pending_max: setup.pending_max as u64,
             idempotency_window_ms: setup.idempotency_window_ms,
@@ -44,7 +42,14 @@ impl Backend for EmbeddedBackend {
             // The longest that a test lets pass between admission and look-up.
             retention_ms: 400 * 86_400_000,
             ..Options::new(self.dir.path())
-        };
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for EmbeddedBackend {
+    async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
+        let options = self.options(setup);
         let clock = setup.clock.clone();
         let ledger = tokio::task::spawn_blocking(move || Embedded::open(options, clock)).await??;
         Ok(Opened::new(Arc::new(ledger)))
@@ -53,6 +58,16 @@ impl Backend for EmbeddedBackend {
     async fn close(&self, ledger: Opened) -> anyhow::Result<()> {
         // Dropping the last handle closes the files and gives the directory up.
         Ok(tokio::task::spawn_blocking(move || drop(ledger)).await?)
+    }
+
+    async fn export(&self, setup: &Setup) -> anyhow::Result<Box<dyn Export>> {
+        let (options, clock): (_, Arc<dyn Clock>) = (self.options(setup), setup.clock.clone());
+        Ok(tokio::task::spawn_blocking(move || embedded::export(&options, &clock)).await??)
+    }
+
+    async fn import(&self, setup: &Setup, manifest: Manifest) -> anyhow::Result<Box<dyn Import>> {
+        let (options, clock) = (self.options(setup), setup.clock.clone());
+        Ok(tokio::task::spawn_blocking(move || embedded::import(options, clock, manifest)).await??)
     }
 }
 
@@ -75,4 +90,9 @@ fn the_embedded_slots_agree_with_the_model() {
 #[test]
 fn the_embedded_queues_agree_with_the_model() {
     tidegate_testkit::drive::compare_queues_with_model(300, EmbeddedBackend::fast);
+}
+
+#[test]
+fn a_moved_embedded_ledger_agrees_with_the_model() {
+    tidegate_testkit::drive::compare_moves_with_model(100, 2, |_| EmbeddedBackend::fast());
 }

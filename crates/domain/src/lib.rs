@@ -16,6 +16,7 @@ mod queues;
 mod retry;
 mod slots;
 mod time;
+pub mod transfer;
 
 pub use breaker::{Breaker, BreakerRule, BreakerState, Change};
 pub use channel::{Channel, Delivery};

@@ -3,6 +3,7 @@
 //! The two number their messages and tokens as they like, so ids and tokens are never compared literally: the
 //! n-th message admitted by one is the n-th admitted by the other, and so with leases.
 
+mod moves;
 mod op;
 mod pair;
 mod property;
@@ -10,6 +11,7 @@ mod queue_ops;
 mod queues;
 mod slots;
 
+pub use moves::{Lives, compare_moves_with_model};
 pub use op::{Admit, Op, Settle, ops};
 pub(crate) use property::runner;
 pub use property::{compare_queues_with_model, compare_slots_with_model, compare_with_model};
@@ -26,11 +28,23 @@ use crate::{Harness, ModelLedger};
 /// must run on the subject's clock and settings.
 pub async fn drive(subject: &Harness, model: &ModelLedger, ops: &[Op]) -> anyhow::Result<()> {
     let mut pair = Pair::new(subject, model);
-    for (number, op) in ops.iter().enumerate() {
-        pair.apply(op).await.with_context(|| format!("operation {number}, {op:?}"))?;
+    pair.apply_all(ops).await?;
+    pair.compare_all().await
+}
+
+impl Pair<'_> {
+    async fn apply_all(&mut self, ops: &[Op]) -> anyhow::Result<()> {
+        for (number, op) in ops.iter().enumerate() {
+            self.apply(op).await.with_context(|| format!("operation {number}, {op:?}"))?;
+        }
+        Ok(())
     }
-    pair.apply(&Op::Sweep).await.context("the closing sweep")?;
-    pair.compare_records().await?;
-    pair.compare_slots().await?;
-    pair.compare_lists().await
+
+    /// The books, and everything that can be looked up.
+    async fn compare_all(&mut self) -> anyhow::Result<()> {
+        self.apply(&Op::Sweep).await.context("the closing sweep")?;
+        self.compare_records().await?;
+        self.compare_slots().await?;
+        self.compare_lists().await
+    }
 }

@@ -1,7 +1,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anyhow::ensure;
 use async_trait::async_trait;
+use tidegate_domain::transfer::{Export, Import, Inventory, Manifest};
 use tidegate_domain::{Ledger, Order, QueueName, QueueRule, Queues, Slots};
 
 use crate::TestClock;
@@ -17,6 +19,16 @@ pub trait Backend: Send + Sync + 'static {
     async fn close(&self, opened: Opened) -> anyhow::Result<()> {
         drop(opened);
         Ok(())
+    }
+
+    /// Begins to export the ledger, which is closed.
+    async fn export(&self, _setup: &Setup) -> anyhow::Result<Box<dyn Export>> {
+        anyhow::bail!("this ledger can't be exported")
+    }
+
+    /// Begins an import into the ledger, which was never opened or is empty and closed.
+    async fn import(&self, _setup: &Setup, _manifest: Manifest) -> anyhow::Result<Box<dyn Import>> {
+        anyhow::bail!("this ledger can't import")
     }
 }
 
@@ -52,7 +64,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 pub struct Harness {
     pub clock: Arc<TestClock>,
     setup: Setup,
-    backend: Box<dyn Backend>,
+    backend: Mutex<Arc<dyn Backend>>,
     opened: Mutex<Option<Opened>>,
 }
 
@@ -98,7 +110,8 @@ impl Harness {
     pub async fn open(backend: impl Backend, setup: Setup) -> anyhow::Result<Self> {
         let opened = backend.open(&setup).await?;
         let clock = setup.clock.clone();
-        Ok(Self { clock, setup, backend: Box::new(backend), opened: Mutex::new(Some(opened)) })
+        let backend: Arc<dyn Backend> = Arc::new(backend);
+        Ok(Self { clock, setup, backend: Mutex::new(backend), opened: Mutex::new(Some(opened)) })
     }
 
     /// The ledger in its current life. Don't keep the handle over a [`reopen`](Harness::reopen).
@@ -126,18 +139,61 @@ impl Harness {
 
     /// Closes the ledger, moves the clock as a machine's may move while nothing runs, and opens it again.
     pub async fn reopen_after(&self, while_closed: impl FnOnce(&TestClock)) -> anyhow::Result<()> {
-        let old = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.backend.close(old.expect("the ledger is open")).await?;
+        self.close().await?;
         while_closed(&self.clock);
-        let new = self.backend.open(&self.setup).await?;
+        self.open_again().await
+    }
+
+    /// Closes the ledger, moves all that it knows into another one, and goes on with that.
+    pub async fn move_to(&self, target: impl Backend) -> anyhow::Result<()> {
+        self.close().await?;
+        let source = self.backend();
+        transfer(&*source, &target, &self.setup).await?;
+        *self.backend.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(target);
+        drop(source);
+        self.open_again().await
+    }
+
+    async fn close(&self) -> anyhow::Result<()> {
+        let old = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.backend().close(old.expect("the ledger is open")).await
+    }
+
+    async fn open_again(&self) -> anyhow::Result<()> {
+        let new = self.backend().open(&self.setup).await?;
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
         Ok(())
+    }
+
+    fn backend(&self) -> Arc<dyn Backend> {
+        self.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn opened(&self) -> Opened {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.clone().expect("the ledger is open")
     }
+}
+
+/// Moves all that one ledger knows into another, empty one; both are closed.
+pub async fn transfer(source: &dyn Backend, target: &dyn Backend, setup: &Setup) -> anyhow::Result<()> {
+    let mut export = source.export(setup).await?;
+    let manifest = export.manifest().clone();
+    let mut import = target.import(setup, manifest.clone()).await?;
+    let mut read = Inventory::default();
+    loop {
+        let entries = export.next().await?;
+        if entries.is_empty() {
+            break;
+        }
+        entries.iter().for_each(|entry| read.count(entry));
+        import.put(entries).await?;
+    }
+    let arrived = import.seal().await?;
+    ensure!(read == manifest.stock.inventory, "{read:?} read instead of {:?}", manifest.stock.inventory);
+    ensure!(arrived == manifest.stock, "{arrived:?} arrived instead of {:?}", manifest.stock);
+    ensure!(arrived.is_balanced(), "unbalanced: {arrived:?}");
+    Ok(import.commit().await?)
 }
 
 impl fmt::Debug for Harness {

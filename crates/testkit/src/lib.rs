@@ -21,7 +21,7 @@ pub mod services;
 mod sys;
 
 pub use clock::TestClock;
-pub use harness::{Backend, Harness, LOOSE, NARROW, Opened, Setup};
+pub use harness::{Backend, Harness, LOOSE, NARROW, Opened, Setup, transfer};
 pub use model::{ModelBackend, ModelLedger};
 pub use powercut::{Disk, can_cut_power};
 pub use process::{Gateway, Launch, metric_in};

@@ -22,7 +22,7 @@ mod reservations;
 pub(super) use endings::{PURGE_MAX, Text};
 
 /// Leases of one life of the ledger; beyond them come the tokens of the next.
-const TOKEN_BITS: u32 = 40;
+pub(super) const TOKEN_BITS: u32 = 40;
 
 /// The ledger's state in memory. It decides, deterministically, and touches neither disk nor clock.
 ///

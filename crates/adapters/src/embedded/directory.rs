@@ -13,6 +13,10 @@ pub enum OpenError {
     Directory { dir: PathBuf, cause: std::io::Error },
     #[error("{}: in use by another tidegate{}; stop it, or choose another data directory", dir.display(), by(pid.as_deref()))]
     InUse { dir: PathBuf, pid: Option<String> },
+    #[error("{}: there is no ledger", .0.display())]
+    Missing(PathBuf),
+    #[error("{}: there is a ledger with something in it already; choose an empty data directory", .0.display())]
+    NotEmpty(PathBuf),
     #[error("{0}")]
     Option(&'static str),
     #[error("{message}")]

@@ -103,6 +103,10 @@ impl Quotas {
         self.accounts.get(user).map(|account| account.quota.seen_at(&account.deferrals, now))
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = (&UserId, &Account)> {
+        self.accounts.iter()
+    }
+
     pub(super) fn has_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }

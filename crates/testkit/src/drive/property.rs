@@ -7,7 +7,7 @@ use super::{Op, drive, ops, queue_ops, slot_ops};
 use crate::harness::{loose, named, narrow};
 use crate::{Backend, Harness, ModelLedger, Setup};
 
-const OPS_MAX: usize = 80;
+pub(super) const OPS_MAX: usize = 80;
 
 /// Small, so that random sequences fill the ledger.
 const PENDING_MAX: usize = 24;
@@ -33,12 +33,26 @@ pub fn compare_queues_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B
 }
 
 fn compare<B: Backend>(cases: u32, sequences: &impl Strategy<Value = Vec<Op>>, backend: impl Fn() -> B) {
+    compare_sequences(cases, sequences, &|_| backend(), |subject, model, ops| async move {
+        drive(&subject, &model, &ops).await
+    });
+}
+
+/// Each sequence on the first ledger that `backend` makes.
+pub(super) fn compare_sequences<B: Backend, S, F>(
+    cases: u32,
+    sequences: &impl Strategy<Value = S>,
+    backend: &impl Fn(usize) -> B,
+    test: impl Fn(Harness, ModelLedger, S) -> F,
+) where
+    F: Future<Output = anyhow::Result<()>>,
+{
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .expect("a runtime");
-    runner(cases, sequences, |ops| {
+    runner(cases, sequences, |sequence| {
         let outcome = runtime.block_on(async {
             let setup = Setup {
                 pending_max: PENDING_MAX,
@@ -48,8 +62,8 @@ fn compare<B: Backend>(cases: u32, sequences: &impl Strategy<Value = Vec<Op>>, b
                 ..Setup::default()
             };
             let model = ModelLedger::new(setup.clone());
-            let subject = Harness::open(backend(), setup).await?;
-            drive(&subject, &model, &ops).await
+            let subject = Harness::open(backend(0), setup).await?;
+            test(subject, model, sequence).await
         });
         outcome.map_err(|error| TestCaseError::fail(format!("{error:#}")))
     });

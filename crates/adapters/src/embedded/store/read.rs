@@ -30,7 +30,7 @@ pub(in crate::embedded) struct Stub {
 }
 
 /// A stored value that can't be what was written.
-fn nonsense(column: usize, what: &str) -> rusqlite::Error {
+pub(super) fn nonsense(column: usize, what: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, what.to_owned().into())
 }
 
@@ -68,7 +68,7 @@ pub(super) fn head(row: &Row<'_>) -> rusqlite::Result<(MessageRow, i64)> {
     Ok((message, row.get(9)?))
 }
 
-fn whole(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
+pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     let (mut message, checksum) = head(row)?;
     let body = row.get_ref(13)?.as_blob()?;
     let head_sound = checksum::head_matches(&message, checksum);
@@ -184,12 +184,14 @@ pub(in crate::embedded) fn users(
 }
 
 fn attempts(db: &Connection, seq: u64) -> rusqlite::Result<Vec<AttemptRow>> {
-    let mut select = db.prepare_cached(
-        "SELECT seq, number, at, latency_ms, reason, due, checksum, result, ord FROM attempt WHERE seq = ?1 ORDER BY number",
-    )?;
+    let sql = format!("SELECT {ATTEMPT} FROM attempt WHERE seq = ?1 ORDER BY number");
+    let mut select = db.prepare_cached(&sql)?;
     select.query_map([as_i64(seq)], attempt)?.collect()
 }
 
+pub(super) const ATTEMPT: &str = "seq, number, at, latency_ms, reason, due, checksum, result, ord";
+
+/// From the columns of [`ATTEMPT`].
 pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
     let attempt = AttemptRow {
         seq: row.get(0)?,
@@ -205,23 +207,26 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
     if sound { Ok(attempt) } else { Err(nonsense(6, "an attempt does not match its checksum")) }
 }
 
+pub(super) const OUTCOME: &str = "seq, status, at, attempt, latency_ms, reason, checksum";
+
 fn outcome(db: &Connection, seq: u64) -> rusqlite::Result<Option<OutcomeRow>> {
-    db.prepare_cached(
-        "SELECT seq, status, at, attempt, latency_ms, reason, checksum FROM outcome WHERE seq = ?1",
-    )?
-    .query_row([as_i64(seq)], |row| {
-        let outcome = OutcomeRow {
-            seq: row.get(0)?,
-            status: schema::status_of(row.get(1)?).ok_or_else(|| nonsense(1, "not a status"))?,
-            at: Timestamp::from_millis(row.get(2)?),
-            attempt: row.get(3)?,
-            latency_ms: row.get(4)?,
-            reason: row.get(5)?,
-        };
-        let sound = checksum::of_outcome(&outcome) == row.get::<_, i64>(6)?;
-        if sound { Ok(outcome) } else { Err(nonsense(6, "an outcome does not match its checksum")) }
-    })
-    .optional()
+    db.prepare_cached(&format!("SELECT {OUTCOME} FROM outcome WHERE seq = ?1"))?
+        .query_row([as_i64(seq)], ended)
+        .optional()
+}
+
+/// From the columns of [`OUTCOME`].
+pub(super) fn ended(row: &Row<'_>) -> rusqlite::Result<OutcomeRow> {
+    let outcome = OutcomeRow {
+        seq: row.get(0)?,
+        status: schema::status_of(row.get(1)?).ok_or_else(|| nonsense(1, "not a status"))?,
+        at: Timestamp::from_millis(row.get(2)?),
+        attempt: row.get(3)?,
+        latency_ms: row.get(4)?,
+        reason: row.get(5)?,
+    };
+    let sound = checksum::of_outcome(&outcome) == row.get::<_, i64>(6)?;
+    if sound { Ok(outcome) } else { Err(nonsense(6, "an outcome does not match its checksum")) }
 }
 
 impl From<AttemptRow> for AttemptRecord {

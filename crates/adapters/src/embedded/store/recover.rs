@@ -51,7 +51,7 @@ impl Store {
         Ok(Recovered { book, pending })
     }
 
-    fn recover_queues(&self, book: &mut Book) -> Result<(), StoreError> {
+    pub(super) fn recover_queues(&self, book: &mut Book) -> Result<(), StoreError> {
         self.each("SELECT id, name, paused FROM queue ORDER BY id", [], |row| {
             let name: String = row.get(1)?;
             let Ok(name) = QueueName::new(&name) else { return Ok(false) };
@@ -61,7 +61,7 @@ impl Store {
     }
 
     /// Returns up to which message each quota's own row contains its charges.
-    fn recover_quotas(&self, book: &mut Book) -> Result<HashMap<UserId, u64>, StoreError> {
+    pub(super) fn recover_quotas(&self, book: &mut Book) -> Result<HashMap<UserId, u64>, StoreError> {
         let mut contained: HashMap<UserId, u64> = HashMap::new();
         let sound = self.each(
             "SELECT user, max, window_ms, count, since, seq, checksum, deferred FROM quota",
@@ -219,12 +219,12 @@ impl Store {
         if sound { Ok(()) } else { Err(StoreError::damaged(&self.path, otherwise)) }
     }
 
-    fn meta(&self, name: &str) -> Result<Option<i64>, StoreError> {
+    pub(super) fn meta(&self, name: &str) -> Result<Option<i64>, StoreError> {
         get_meta(&self.connection, name).map_err(|e| self.error(e))
     }
 
     /// A number that only grows; zero before it is first written.
-    fn mark(&self, name: &str) -> Result<u64, StoreError> {
+    pub(super) fn mark(&self, name: &str) -> Result<u64, StoreError> {
         Ok(self.meta(name)?.and_then(|value| u64::try_from(value).ok()).unwrap_or(0))
     }
 

@@ -112,38 +112,50 @@ fn write_config(db: &Connection, row: &SlotConfigRow) -> rusqlite::Result<()> {
 
 impl Store {
     pub(super) fn recover_slots(&self, book: &mut Book) -> Result<(), StoreError> {
-        let sql = "SELECT config, name, version, max, window_ms, headroom, created, blackouts, zone, days, open_from,
-                   open_to FROM slot_config ORDER BY config, version";
-        let sound = self.each(sql, [], |row| {
-            let config: u16 = row.get(0)?;
-            Ok(config_of(row)?.is_some_and(|stored| book.slots.restore_config(stored) == Some(config)))
+        let sound = self.each_slot_config(|config, stored| {
+            stored.is_some_and(|stored| book.slots.restore_config(stored) == Some(config))
         })?;
         self.require(sound, "a slot configuration makes no sense")?;
-        let sql =
-            "SELECT seq, config, window, requested, scheduled, created, message, event, checksum, version FROM slot
-                   ORDER BY seq";
-        let sound = self.each(sql, [], |row| {
-            let Ok(event) = EventId::new(row.get_ref(7)?.as_str()?) else { return Ok(false) };
-            let held = Held {
-                seq: row.get(0)?,
-                config: row.get(1)?,
-                window: row.get(2)?,
-                requested: Timestamp::from_millis(row.get(3)?),
-                scheduled: Timestamp::from_millis(row.get(4)?),
-                created: Timestamp::from_millis(row.get(5)?),
-                message: row.get(6)?,
-                version: row.get(9)?,
-            };
-            let stored = SlotRow { event, held };
-            let sound = book.slots.has_version(held.config, held.version)
-                && checksum::of_slot(&stored) == row.get::<_, i64>(8)?;
-            if sound {
-                book.slots.restore(&stored);
-            }
-            Ok(sound)
+        let sql = format!("SELECT {SLOT} FROM slot ORDER BY seq");
+        let sound = self.each(&sql, [], |row| {
+            let stored = slot_of(row)?;
+            let version = |row: &SlotRow| book.slots.has_version(row.held.config, row.held.version);
+            let sound = stored.filter(version).map(|stored| book.slots.restore(&stored));
+            Ok(sound.is_some())
         })?;
         self.require(sound, "a slot does not match its checksum")
     }
+
+    /// Every version, in order; none where it makes no sense.
+    pub(super) fn each_slot_config(
+        &self,
+        mut step: impl FnMut(u16, Option<SlotConfig>) -> bool,
+    ) -> Result<bool, StoreError> {
+        let sql = "SELECT config, name, version, max, window_ms, headroom, created, blackouts, zone, days, open_from,
+                   open_to FROM slot_config ORDER BY config, version";
+        self.each(sql, [], |row| Ok(step(row.get(0)?, config_of(row)?)))
+    }
+}
+
+pub(super) const SLOT: &str =
+    "seq, config, window, requested, scheduled, created, message, event, checksum, version";
+
+/// From the columns of [`SLOT`]; `None` when it is not what was written.
+pub(super) fn slot_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotRow>> {
+    let Ok(event) = EventId::new(row.get_ref(7)?.as_str()?) else { return Ok(None) };
+    let held = Held {
+        seq: row.get(0)?,
+        config: row.get(1)?,
+        window: row.get(2)?,
+        requested: Timestamp::from_millis(row.get(3)?),
+        scheduled: Timestamp::from_millis(row.get(4)?),
+        created: Timestamp::from_millis(row.get(5)?),
+        message: row.get(6)?,
+        version: row.get(9)?,
+    };
+    let stored = SlotRow { event, held };
+    let sound = checksum::of_slot(&stored) == row.get::<_, i64>(8)?;
+    Ok(sound.then_some(stored))
 }
 
 fn config_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotConfig>> {

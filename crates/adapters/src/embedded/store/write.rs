@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use rusqlite::params;
 use tidegate_domain::limits::Deferrals;
-use tidegate_domain::{Headers, Timestamp};
+use tidegate_domain::{Headers, Idempotency, Timestamp};
 
 use super::super::book::Group;
 use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, Totals};
@@ -66,8 +66,11 @@ impl Store {
             }
         }
         let keyed = |message: &MessageRow| Some((message.seq, message.at, message.idempotency?));
-        let keys: Vec<_> = messages.iter().filter_map(keyed).collect();
-        INSERT_KEY.run(&self.connection, &keys, |(seq, at, idempotency), values| {
+        self.write_keys(&messages.iter().filter_map(keyed).collect::<Vec<_>>())
+    }
+
+    pub(super) fn write_keys(&self, keys: &[(u64, Timestamp, Idempotency)]) -> rusqlite::Result<()> {
+        INSERT_KEY.run(&self.connection, keys, |(seq, at, idempotency), values| {
             values.put_all([as_i64(*seq), at.millis()])?;
             values.put(&idempotency.key.0[..])?;
             values.put(&idempotency.fingerprint.0[..])
