@@ -37,11 +37,18 @@ impl Reading<'_> {
         }
     }
 
-    /// A share of capacity and rate, but no less than one request.
+    /// A share of capacity and rate. One that leaves less than a request is refused, not rounded up: together the
+    /// gateways would admit more than the policy says.
     fn local_rule(&mut self, refill: f64, rule: &BucketRule, share: f64) -> Option<BucketRule> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the capacity")]
         let capacity = (f64::from(rule.capacity()) * share) as u32;
-        let local = BucketRule::new(capacity.max(rule.cost()), refill * share, rule.cost(), rule.shadow());
+        if capacity < rule.cost() {
+            let (all, cost) = (rule.capacity(), rule.cost());
+            let wrong = format!("leaves {capacity} tokens of {all}, and a request costs {cost}");
+            self.problem("fallBackShare", &wrong, "raise it, or choose FAIL_OPEN or FAIL_CLOSED");
+            return None;
+        }
+        let local = BucketRule::new(capacity, refill * share, rule.cost(), rule.shadow());
         if let Err(bad) = &local {
             self.problem("fallBackShare", &format!("too little is left of the policy: {bad}"), "raise it");
         }

@@ -138,13 +138,18 @@ fn a_policy_may_fall_back_to_a_share() {
     assert_eq!(share(""), (5, full_in));
     assert_eq!(share("fallBackShare = 0.2\n"), (2, full_in));
     assert_eq!(share("fall_back_share = 1\n"), (10, full_in));
-    assert_eq!(share("fallBackShare = 0.01\ncost = 3\n").0, 3, "one request at least");
+    assert_eq!(share("fallBackShare = 0.3\ncost = 3\n").0, 3);
     for (more, part) in [
         (
             "failStrategy = \"FALL_BACK\"\nfallBackShare = 0\n",
             "tidegate.toml:8: policies.fallBackShare: must be",
         ),
         ("failStrategy = \"FALL_BACK\"\nfallBackShare = 1.5\n", "above 0 and up to 1"),
+        (
+            "cost = 3\nfailStrategy = \"FALL_BACK\"\nfallBackShare = 0.25\n",
+            "tidegate.toml:9: policies.fallBackShare: leaves 2 tokens of 10, and a request costs 3; raise it",
+        ),
+        ("failStrategy = \"FALL_BACK\"\nfallBackShare = 0.05\n", "leaves 0 tokens of 10"),
         ("fallBackShare = 0.5\n", "goes with failStrategy = \"FALL_BACK\""),
         ("failStrategy = \"FALLBACK\"\n", "choose \"FAIL_OPEN\" or \"FAIL_CLOSED\" or \"FALL_BACK\""),
     ] {
