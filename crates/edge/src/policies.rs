@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
-use tidegate_domain::limits::{Asked, Policies, Policy, Snapshot, Tightest, Verdict};
+use tidegate_domain::limits::{Asked, BucketRule, Policies, Policy, Snapshot, Tightest, Verdict};
 
 use crate::{ApiError, Principal};
 
@@ -155,7 +155,7 @@ fn refusal(policy: &Policy, verdict: &Verdict, tightest: &Tightest) -> Response 
             )
         }
         (false, _) => {
-            let (capacity, refill) = (policy.rule.capacity(), policy.refill_per_second);
+            let (capacity, refill) = (tightest.rule.capacity(), refill_per_second(policy, &tightest.rule));
             format!(
                 "too many requests: the policy {name} holds {capacity} tokens and refills {refill} per second"
             )
@@ -168,6 +168,15 @@ fn refusal(policy: &Policy, verdict: &Verdict, tightest: &Tightest) -> Response 
         error = error.with("degraded", true.into());
     }
     error.into_response()
+}
+
+/// As it was configured, or nearly so where the rule is another gateway's.
+fn refill_per_second(policy: &Policy, rule: &BucketRule) -> f64 {
+    if rule.ns_per_token() == policy.rule.ns_per_token() {
+        policy.refill_per_second
+    } else {
+        rule.refill_per_second()
+    }
 }
 
 /// Inner workings are shown only to who asks for them and says who asks.

@@ -26,6 +26,8 @@ pub struct BucketRule {
 /// What a bucket holds at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
+    /// What decided, which may be newer than the rule that the asker knows. None: the store has none.
+    pub rule: Option<BucketRule>,
     /// Too few tokens for the take.
     pub lacked: bool,
     /// Whole tokens, after the take when there was one.
@@ -99,6 +101,16 @@ impl BucketRule {
         self.ns_per_token > 0
     }
 
+    /// For people: what decides is the time per token, which was rounded.
+    pub fn refill_per_second(&self) -> f64 {
+        if !self.refills() {
+            return 0.0;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "six digits are shown")]
+        let rate = 1e9 / self.ns_per_token as f64;
+        format!("{rate:.5e}").parse().unwrap_or(rate)
+    }
+
     /// From empty to full; for a bucket that never refills, the time it has to be left alone.
     pub const fn full_after_ns(&self) -> u64 {
         if self.refills() { self.capacity as u64 * self.ns_per_token } else { IDLE_SECONDS * SECOND_NS }
@@ -130,13 +142,15 @@ impl BucketRule {
             let spent = self.spent(state, now_ns);
             let full_in_ns = if spent == 0 { 0 } else { full_when_idle(state).saturating_sub(now_ns) };
             let retry_after_ns = if lacked { full_in_ns } else { 0 };
-            return Standing { lacked, remaining: self.capacity - spent, full_in_ns, retry_after_ns };
+            let remaining = self.capacity - spent;
+            return Standing { rule: Some(*self), lacked, remaining, full_in_ns, retry_after_ns };
         }
         let full_in_ns = state.saturating_sub(now_ns);
         let level_ns = self.full_after_ns().saturating_sub(full_in_ns);
         let cost_ns = u64::from(self.cost) * self.ns_per_token;
         let remaining = u32::try_from(level_ns / self.ns_per_token).unwrap_or(self.capacity);
-        Standing { lacked, remaining, full_in_ns, retry_after_ns: cost_ns.saturating_sub(level_ns) }
+        let retry_after_ns = cost_ns.saturating_sub(level_ns);
+        Standing { rule: Some(*self), lacked, remaining, full_in_ns, retry_after_ns }
     }
 
     /// Nothing is lost when a full bucket is forgotten.

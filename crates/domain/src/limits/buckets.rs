@@ -84,5 +84,6 @@ pub enum BucketsError {
 
 impl Standing {
     /// For a policy without a rule: nothing to say.
-    pub const UNLIMITED: Self = Self { lacked: false, remaining: u32::MAX, full_in_ns: 0, retry_after_ns: 0 };
+    pub const UNLIMITED: Self =
+        Self { rule: None, lacked: false, remaining: u32::MAX, full_in_ns: 0, retry_after_ns: 0 };
 }

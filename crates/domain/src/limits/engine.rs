@@ -59,7 +59,7 @@ pub struct Verdict {
 #[derive(Debug, Clone, Copy)]
 pub struct Tightest {
     pub place: usize,
-    /// What decided: the policy's rule, or its share while the store is away.
+    /// What decided: the policy's rule, a newer one that the store knows of, or the share while the store is away.
     pub rule: BucketRule,
     /// None when the store could not be asked.
     pub standing: Option<Standing>,
@@ -170,11 +170,11 @@ impl Deref for Snapshot {
     }
 }
 
-/// Each with the rule that it was asked by.
+/// Each with the rule that it was asked by. What it stands by counts more: another gateway may have been reloaded.
 fn verdict<'a>(asked: impl Iterator<Item = (&'a Asked<'a>, &'a BucketRule)>, taken: &Taken) -> Verdict {
     let mut tightest: Option<(usize, &BucketRule, &Standing)> = None;
     for (place, ((asked, rule), standing)) in asked.zip(&taken.standings).enumerate() {
-        let tally = &asked.policy.tally;
+        let (rule, tally) = (standing.rule.as_ref().unwrap_or(rule), &asked.policy.tally);
         if standing.lacked {
             tally.denied(asked.key, rule.shadow());
         } else if taken.passed {

@@ -36,8 +36,8 @@ struct Drained;
 #[async_trait]
 impl Buckets for Drained {
     async fn take(&self, _: &[Take<'_>]) -> Result<Taken, BucketsError> {
-        let standing =
-            Standing { lacked: true, remaining: 0, full_in_ns: 9_000_000_000, retry_after_ns: 3_000_000_000 };
+        let (full_in_ns, retry_after_ns) = (9_000_000_000, 3_000_000_000);
+        let standing = Standing { rule: None, lacked: true, remaining: 0, full_in_ns, retry_after_ns };
         Ok(Taken { passed: false, standings: vec![standing] })
     }
     async fn peek(&self, _: Take<'_>) -> Result<Option<Standing>, BucketsError> {

@@ -119,7 +119,7 @@ pub async fn peek(
         policy: &name,
         key: &key,
         tokens: standing.remaining,
-        capacity: policy.policy.rule.capacity(),
+        capacity: standing.rule.unwrap_or(policy.policy.rule).capacity(),
         full_in_ms: standing.full_in_ns.div_ceil(MS_NS),
         would_pass: !standing.lacked,
         retry_after_ms: standing.lacked.then(|| standing.retry_after_ns.div_ceil(MS_NS)),

@@ -83,6 +83,22 @@ fn two_gateways_share_one_bucket() {
 }
 
 #[test]
+fn a_gateway_that_was_not_reloaded_tells_the_limit_in_force() {
+    let redis = Redis::start().unwrap();
+    let ((one_dir, one), (_two_dir, two)) = (gateway(&redis.url()), gateway(&redis.url()));
+    configure(one_dir.path(), &config(&redis.url()).replace("capacity = 4", "capacity = 2"));
+    assert_eq!(one.post("/admin/policies/reload", &json!({})).status, 200);
+    assert_eq!(outcome(&one, "/closed"), (404, false));
+    let told = ask(&two, "/closed");
+    assert_eq!((told.header("RateLimit-Limit"), told.header("RateLimit-Remaining")), (Some("2"), Some("0")));
+    let denied = ask(&two, "/closed");
+    assert_eq!(denied.status, 429);
+    assert!(denied.text.contains("holds 2 tokens and refills 0.001 per second"), "{}", denied.text);
+    let key = two.get("/admin/policies/closes/keys/127.0.0.1").json();
+    assert_eq!((&key["tokens"], &key["capacity"]), (&json!(0), &json!(2)));
+}
+
+#[test]
 fn a_killed_redis_leaves_the_strategies_to_decide_until_it_is_back() {
     let mut redis = Redis::start().unwrap();
     let (_dir, gateway) = gateway(&redis.url());

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use proptest::test_runner::TestCaseError;
 use tidegate_domain::Clock;
-use tidegate_domain::limits::{BucketRule, PolicyId, PolicyName, PolicyRule, Take};
+use tidegate_domain::limits::{PolicyId, PolicyName, PolicyRule, Take};
 
 use super::harness::{BucketsBackend, OpenBuckets};
 use super::model::{ModelBuckets, ModelRule};
@@ -126,6 +126,5 @@ fn id(policy: usize) -> PolicyId {
 
 fn policy_rule(policy: usize, rule: &ModelRule) -> PolicyRule {
     let name = PolicyName::new(&format!("policy-{policy}")).expect("a name");
-    let rule = BucketRule::new(rule.capacity, rule.refill_per_second(), rule.cost, rule.shadow);
-    PolicyRule { id: id(policy), name, rule: rule.expect("a rule that works") }
+    PolicyRule { id: id(policy), name, rule: rule.bucket_rule() }
 }

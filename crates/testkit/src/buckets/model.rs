@@ -1,4 +1,4 @@
-use tidegate_domain::limits::Standing;
+use tidegate_domain::limits::{BucketRule, Standing};
 
 /// Of a token: then all rates of a tenth per second are a whole number of them per nanosecond.
 const UNITS: u128 = 10_000_000_000;
@@ -34,8 +34,10 @@ struct Bucket {
 }
 
 impl ModelRule {
-    pub fn refill_per_second(&self) -> f64 {
-        f64::from(self.rate_tenths) / 10.0
+    /// As a store takes it.
+    pub fn bucket_rule(&self) -> BucketRule {
+        let refill_per_second = f64::from(self.rate_tenths) / 10.0;
+        BucketRule::new(self.capacity, refill_per_second, self.cost, self.shadow).expect("a rule")
     }
 
     fn full(&self) -> u128 {
@@ -90,6 +92,7 @@ impl ModelBuckets {
         };
         let remaining = u32::try_from(bucket.level / UNITS).expect("a capacity");
         Some(Standing {
+            rule: Some(rule.bucket_rule()),
             lacked,
             remaining,
             full_in_ns: wait(rule.full()),

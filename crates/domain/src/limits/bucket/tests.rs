@@ -131,3 +131,12 @@ fn a_debt_is_the_same_bucket_in_other_words() {
     }
     assert!(BucketRule::kept(0, 1).is_err() && BucketRule::kept(2, u64::MAX).is_err());
 }
+
+#[test]
+fn a_rate_is_told_as_it_was_asked_for() {
+    for rate in [0.0, 0.000_012_5, 0.001, 0.7, 1.0 / 3.0, 10.0, 1_500.0] {
+        let told = rule(2, rate, 1).refill_per_second();
+        assert!((told - rate).abs() <= rate * 1e-5, "{told}, not {rate}");
+    }
+    assert_eq!(rule(2, 0.7, 1).refill_per_second().to_string(), "0.7");
+}

@@ -68,7 +68,7 @@ fn policy(name: &str, fail: FailStrategy, shadow: bool) -> Policy {
 }
 
 fn standing(remaining: u32, retry_after_ns: u64) -> Standing {
-    Standing { lacked: retry_after_ns > 0, remaining, full_in_ns: 5, retry_after_ns }
+    Standing { rule: None, lacked: retry_after_ns > 0, remaining, full_in_ns: 5, retry_after_ns }
 }
 
 /// Nothing here waits for anything.
@@ -110,6 +110,17 @@ fn the_tightest_policy_speaks_and_a_shadow_never_does() {
     assert_eq!(verdict.tightest.unwrap().retry_after_ns, 7);
     assert_eq!((counts[0].denied, counts[1].allowed, counts[1].denied), (1, 0, 0));
     assert_eq!((counts[2].shadow_denied, counts[2].denied), (1, 0));
+}
+
+#[test]
+fn the_rule_that_decided_is_the_one_that_is_told() {
+    let newer = BucketRule::new(3, 0.5, 1, false).unwrap();
+    for (passed, standing) in [(true, standing(2, 0)), (false, standing(0, 7))] {
+        let standings = vec![Standing { rule: Some(newer), ..standing }];
+        let known = vec![policy("known", FailStrategy::Open, false)];
+        let (verdict, _) = decide(known, Some(Taken { passed, standings }));
+        assert_eq!(verdict.tightest.unwrap().rule, newer);
+    }
 }
 
 #[test]
