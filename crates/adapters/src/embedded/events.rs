@@ -39,6 +39,13 @@ impl Events {
         Some(entries[*place as usize].1)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (EventKey, &Held)> {
+        self.index.iter().map(|&place| {
+            let (key, held) = &self.entries[place as usize];
+            (*key, held)
+        })
+    }
+
     /// The key must not be there.
     pub(super) fn insert(&mut self, key: EventKey, held: Held) {
         let place = match self.free.pop() {

@@ -163,8 +163,9 @@ impl World {
             1 => Fate::CrashTorn,
             2 => Fate::CrashAfter,
             3 => Fate::Full,
-            // Whatever a pop took has to be put back.
+            // Whatever a pop took has to be put back, and a configuration that was made must go.
             4..6 if matches!(ours[0], Change::Pop { .. }) => Fate::Full,
+            4..8 if ours.iter().any(|change| matches!(change, Change::PutSlotConfig(..))) => Fate::Full,
             _ => Fate::Answered,
         };
         match fate {

@@ -14,6 +14,8 @@ const CONFIGS_MAX: usize = 1_024;
 const VERSIONS_MAX: usize = 10_000;
 /// Old slots that one group forgets at the most.
 const FORGET_MAX: usize = 1_000;
+/// Entries of slots given back that may wait for their end, beside two for each slot.
+const ENDED_MAX: usize = 1_024;
 
 /// Which events hold which slots, and how full that makes the windows.
 #[derive(Debug)]
@@ -156,6 +158,9 @@ impl SlotBook {
         if held.version >= config.counted_from {
             config.windows.remove(held.window);
         }
+        if self.by_end.len() > 2 * self.held.len() + ENDED_MAX {
+            self.by_end = self.held.iter().map(|(event, held)| Reverse((self.end_of(held), event))).collect();
+        }
         Some(held)
     }
 
@@ -198,6 +203,11 @@ impl SlotBook {
         config.versions.pop();
         config.windows = before.windows;
         config.counted_from = before.counted_from;
+        // It was made for this version. Its number must go to the next one, as it will after a restart.
+        if config.versions.is_empty() {
+            self.configs.pop();
+            self.by_name.retain(|_, id| *id != before.id);
+        }
     }
 
     /// The newest first.
@@ -305,5 +315,64 @@ impl Config {
         }
         self.windows.set_max(max);
         self.versions.push(stored);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_domain::limits::slot::Calendar;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    fn rule() -> SlotRule {
+        SlotRule {
+            max_per_window: 1,
+            window_ms: 1_000,
+            headroom_windows: 9_000,
+            calendar: Calendar::default(),
+        }
+    }
+
+    fn put(book: &mut SlotBook, name: &str) -> ConfigBefore {
+        book.put_config(&SlotConfigName::new(name).unwrap(), rule(), NOW).1.unwrap()
+    }
+
+    fn reserve(book: &mut SlotBook, event: &str) -> EventKey {
+        let config = SlotConfigName::new("a").unwrap();
+        let event = EventId::new(event).unwrap();
+        let placed = book.place(&config, NOW, 0).unwrap();
+        let reservation = Reservation { event, config, requested: NOW, jitter: 0, message: None };
+        book.take(&reservation, placed, 0, NOW);
+        book.key(&reservation.event)
+    }
+
+    #[test]
+    fn a_config_that_was_not_kept_leaves_its_number_to_the_next() {
+        let mut book = SlotBook::new(10, 0);
+        put(&mut book, "kept");
+        let again = put(&mut book, "kept");
+        let (lost, lost_too) = (put(&mut book, "lost"), put(&mut book, "lost-too"));
+        book.undo_put_config(lost_too);
+        book.undo_put_config(lost);
+        book.undo_put_config(again);
+        assert_eq!((put(&mut book, "next").id(), put(&mut book, "kept").id()), (1, 0));
+        assert!(book.versions(&SlotConfigName::new("lost").unwrap()).is_empty());
+    }
+
+    #[test]
+    fn slots_given_back_leave_nothing_behind() {
+        let mut book = SlotBook::new(10, 86_400_000);
+        put(&mut book, "a");
+        let kept = reserve(&mut book, "kept");
+        for n in 0..10_000 {
+            let event = reserve(&mut book, &n.to_string());
+            book.give_back(event).unwrap();
+            assert!(book.by_end.len() <= 2 + ENDED_MAX, "{} after {n}", book.by_end.len());
+        }
+        let over = NOW.plus_ms(2 * 86_400_000);
+        assert_eq!(book.forget(over).into_iter().map(|(event, _)| event).collect::<Vec<_>>(), [kept]);
+        assert!(!book.has_old(over));
     }
 }

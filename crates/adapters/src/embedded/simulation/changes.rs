@@ -140,9 +140,9 @@ impl World {
     fn random_slot_change(&mut self) -> Change {
         let random = &mut self.random;
         let event = |random: &mut Random| EventId::new(&format!("event{}", random.below(12))).unwrap();
-        match random.below(6) {
+        match random.below(5) {
             0 => Change::PutSlotConfig(
-                SlotConfigName::new("sim").unwrap(),
+                slot_config(random),
                 SlotRule {
                     max_per_window: 1 + u32::try_from(random.below(3)).unwrap(),
                     window_ms: [700, 1_000][random.pick(2)],
@@ -161,7 +161,7 @@ impl World {
                 });
                 Change::Reserve(vec![Reservation {
                     event: event(random),
-                    config: SlotConfigName::new("sim").unwrap(),
+                    config: slot_config(random),
                     requested: self.clock.now().plus_ms(random.below(3_000)),
                     jitter: random.next(),
                     message,
@@ -199,4 +199,9 @@ impl World {
             ack_required: random.below(2) == 0,
         }
     }
+}
+
+/// Several, so that one is made after another was taken back; mostly the first, so that its windows fill.
+fn slot_config(random: &mut Random) -> SlotConfigName {
+    SlotConfigName::new(["sim", "sim", "sam", "sum"][random.pick(4)]).unwrap()
 }
