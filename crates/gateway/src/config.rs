@@ -8,6 +8,7 @@ mod policies;
 mod principals;
 mod problem;
 mod queues;
+mod quotas;
 mod reader;
 mod redis;
 mod role;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub intake_max: usize,
     /// How far ahead of now a message may be deferred when its quota is used up.
     pub defer_horizon_ms: u64,
+    /// The Redis in front of the ledger's quotas, if there is one.
+    pub accelerator: Option<RedisSettings>,
     pub slots: SlotSettings,
     pub sender: SenderSettings,
     pub queues: QueuesSettings,
@@ -114,7 +117,8 @@ impl Settings {
         let intake_max = reader.size("ledger.intake_max", 1..=1_000_000);
         let ledger = LedgerSettings::read(reader);
         let role = Role::read(reader, ledger.as_ref());
-        let defer_horizon_ms = reader.number("quotas.defer_horizon_ms", 0..=YEAR_MS);
+        let redis = RedisSettings::read(reader);
+        let (defer_horizon_ms, accelerator) = quotas::read(reader, ledger.as_ref(), &redis);
         let slots = SlotSettings::read(reader);
         let sender = SenderSettings::read(reader);
         let queues = QueuesSettings::read(reader, &layers.queues, &sender);
@@ -124,7 +128,7 @@ impl Settings {
         let principals = principals::read(&layers.principals, &mut reader.problems);
         let policies = policies::read(&layers.policies, &mut reader.problems);
         let (gate, buckets_max) = limits::read(reader);
-        let buckets = BucketsSettings::read(reader);
+        let buckets = BucketsSettings::read(reader, redis);
         let listen = read_listen(reader, layers.principals.is_empty());
         Some(Self {
             listen: listen?,
@@ -133,6 +137,7 @@ impl Settings {
             ledger: ledger?,
             intake_max,
             defer_horizon_ms,
+            accelerator,
             slots: slots?,
             sender,
             queues: queues?,

@@ -33,8 +33,10 @@ use tidegate_domain::{Clock, Ledger, QueueName, Queues, Slots};
 use tidegate_edge::{GateOptions, Limits};
 use tokio::sync::Semaphore;
 
+use crate::accelerator::Accelerated;
 use crate::config::{QueuesSettings, Role, Settings, SlotSettings};
 use crate::devices::Devices;
+use crate::limiters::Limiters;
 use crate::live_policies::LivePolicies;
 use crate::randomness::Randomness;
 use crate::sender::{SenderStatus, SharedChannel};
@@ -46,6 +48,8 @@ pub use self::answer::iso;
 #[derive(Debug)]
 pub struct Gateway {
     pub ledger: Arc<dyn Ledger>,
+    /// The same one, if it is accelerated.
+    pub accelerated: Option<Arc<Accelerated>>,
     /// The same ledger's.
     pub slots: Arc<dyn Slots>,
     pub queues: Arc<dyn Queues>,
@@ -79,11 +83,14 @@ impl Gateway {
         clock: Arc<dyn Clock>,
         settings: &Settings,
         queue: QueueName,
-        policies: Arc<LivePolicies>,
+        limiters: impl Into<Limiters>,
         metrics: MetricsHandle,
     ) -> Self {
+        let Limiters { policies, quota_cache } = limiters.into();
+        let accelerated = quota_cache.map(|cache| Arc::new(Accelerated::new(ledger.clone(), cache)));
         Self {
-            ledger: ledger.clone(),
+            ledger: accelerated.clone().map_or(ledger.clone() as Arc<dyn Ledger>, |ledger| ledger),
+            accelerated,
             slots: ledger.clone(),
             queues: ledger,
             stats: Arc::new(Stats::new(clock.clone())),

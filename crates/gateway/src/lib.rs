@@ -4,6 +4,7 @@
 //! benches run the very same gateway on whatever they choose. [`wiring`] is the one file that names concrete
 //! adapters.
 
+mod accelerator;
 mod announcement;
 pub mod cli;
 pub mod config;
@@ -11,6 +12,7 @@ pub mod devices;
 #[cfg(test)]
 mod faulty;
 mod http;
+pub mod limiters;
 pub mod live_policies;
 mod randomness;
 pub mod sender;

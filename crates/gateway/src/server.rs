@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use crate::config::{ChannelKind, QueueSettings, SMS, Settings};
 use crate::devices::Devices;
 use crate::http::{Gateway, probes, routes};
-use crate::live_policies::LivePolicies;
+use crate::limiters::Limiters;
 use crate::sender::{Sender, SharedChannel, supervise};
 use crate::stats::{Alarm, Reporter, Stats, ring};
 use crate::stop::StopSignal;
@@ -59,15 +59,16 @@ pub async fn run(
     ledger: Arc<impl Ledger + Slots + Queues>,
     channels: Channels,
     clock: Arc<dyn Clock>,
-    policies: Arc<LivePolicies>,
+    limiters: impl Into<Limiters>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let (role, queue) = (settings.role, QueueName::new(SMS)?);
     let (devices, alarm) = (channels.devices.clone(), channels.alarm.clone());
     let channels = shared_channels(&settings, channels, &clock)?;
     let metrics = telemetry::metrics();
-    let gate = PolicyGate::new(policies.engine.clone(), settings.gate.clone());
-    let gateway = Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics.clone());
+    let limiters = limiters.into();
+    let gate = PolicyGate::new(limiters.policies.engine.clone(), settings.gate.clone());
+    let gateway = Gateway::new(ledger.clone(), clock.clone(), &settings, queue, limiters, metrics.clone());
     let gateway = Arc::new(gateway.with_channels(channels.values().cloned().collect(), devices));
     let senders = senders(&settings, &ledger, &channels, &gateway.stats);
     let (stats, queues) = (gateway.stats.clone(), ledger.clone());

@@ -4,6 +4,7 @@ mod channels;
 mod devices;
 mod ledger;
 mod policies;
+mod quotas;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::announcement::Announcement;
 use crate::config::Settings;
-use crate::live_policies::{LivePolicies, ReadPolicies};
+use crate::limiters::Limiters;
+use crate::live_policies::ReadPolicies;
 use crate::server::{Channels, LedgerFailed, run};
 use crate::signals;
 
@@ -44,7 +46,8 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     };
     let policies = policies(&settings, clock.clone(), read_policies).await?;
     tokio::spawn(signals::reload_on(hangups, policies.clone()));
-    let parts = Parts { settings, listener, channels, clock, policies };
+    let limiters = Limiters { policies, quota_cache: quotas::quota_cache(&settings).await? };
+    let parts = Parts { settings, listener, channels, clock, limiters };
     let stopped = async move { stop.wait().await };
     let served = match &ledger {
         Opened::Embedded(ledger) => parts.serve_on(ledger.clone(), stopped).await,
@@ -65,7 +68,7 @@ struct Parts {
     listener: TcpListener,
     channels: Channels,
     clock: Arc<dyn Clock>,
-    policies: Arc<LivePolicies>,
+    limiters: Limiters,
 }
 
 impl Parts {
@@ -74,7 +77,7 @@ impl Parts {
         ledger: Arc<impl Ledger + Slots + Queues>,
         stopped: impl Future<Output = ()> + Send,
     ) -> anyhow::Result<()> {
-        let Self { settings, listener, channels, clock, policies } = self;
+        let Self { settings, listener, channels, clock, limiters } = self;
         Announcement {
             address: listener.local_addr()?,
             data: &ledger::place(&settings)?,
@@ -83,13 +86,14 @@ impl Parts {
             role: settings.role,
         }
         .make();
-        run(settings, listener, ledger, channels, clock, policies, stopped).await
+        run(settings, listener, ledger, channels, clock, limiters, stopped).await
     }
 }
 
 /// What only the adapters can tell about settings, without connecting to anything.
 pub fn check(settings: &Settings) -> anyhow::Result<()> {
     channels(settings, &LedgerClock::of(settings).shared())?;
+    quotas::check(settings)?;
     policies::check(settings)
 }
 

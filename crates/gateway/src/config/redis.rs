@@ -34,9 +34,8 @@ enum Store {
 }
 
 impl BucketsSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(super) fn read(reader: &mut Reader<'_>, redis: RedisSettings) -> Option<Self> {
         let store = reader.one_of("limits.store", &[("memory", Store::Memory), ("redis", Store::Redis)]);
-        let redis = RedisSettings::read(reader);
         Some(match store? {
             Store::Memory => Self::Memory,
             Store::Redis => Self::Redis(redis),
@@ -45,7 +44,7 @@ impl BucketsSettings {
 }
 
 impl RedisSettings {
-    fn read(reader: &mut Reader<'_>) -> Self {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let url = reader.text("redis.url");
         if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
             // Not repeated: it may hold a password.

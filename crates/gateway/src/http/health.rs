@@ -33,15 +33,20 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
         reports.map(|report| (report.channel.to_owned(), report.state.as_str().into())).collect();
     // Neither does a store of buckets that is away: the policies' strategies decide.
     let away = gateway.policies.engine.buckets().counts().away;
-    let body = json!({
+    let degraded = |away| if away { "degraded" } else { "ready" };
+    let mut body = json!({
         "status": if ready { "ready" } else { "not_ready" },
         "ledger": ledger,
         "role": gateway.role.as_str(),
         "sender": if sender { "running" } else { "not_running" },
         "draining": draining,
         "breakers": breakers,
-        "policies": if away { "degraded" } else { "ready" },
+        "policies": degraded(away),
     });
+    // The ledger answers for it.
+    if let Some(accelerated) = &gateway.accelerated {
+        body["quotaAccelerator"] = degraded(accelerated.is_degraded()).into();
+    }
     answer::json(status, &body)
 }
 

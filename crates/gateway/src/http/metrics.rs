@@ -22,6 +22,10 @@ pub async fn render(State(gateway): State<Arc<Gateway>>) -> Result<Response, Api
     let mut text = gateway.metrics.0.render();
     write_counts(&mut text, &counts);
     write_policies(&mut text, &gateway.policies.engine);
+    if let Some(accelerated) = &gateway.accelerated {
+        family(&mut text, "tidegate_quota_cache_up", "gauge");
+        let _ = writeln!(text, "tidegate_quota_cache_up {}", u8::from(!accelerated.is_degraded()));
+    }
     queues::write_queues(&mut text, &gateway.queues.queue_counts().await.map_err(from_ledger)?);
     queues::write_stats(&mut text, &gateway.stats);
     queues::write_breakers(&mut text, gateway.channels.iter().map(AsRef::as_ref));

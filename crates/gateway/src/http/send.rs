@@ -49,7 +49,8 @@ struct SendAnswer<'a> {
 /// `POST /api/send`: charges the user's quota and admits the message, both or neither.
 ///
 /// The body is read only when the ledger takes writes and has room for one more request: overload costs a
-/// caller one round trip and this process next to nothing.
+/// caller one round trip and this process next to nothing. With the quota accelerator it is read even while the ledger
+/// takes no writes: who is over their quota is told so all the same.
 pub async fn send(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
@@ -69,7 +70,10 @@ async fn admit(
     principal: &Principal,
     request: Request,
 ) -> Result<(&'static str, Response), ApiError> {
-    check_writable(gateway.ledger.health())?;
+    let writable = check_writable(gateway.ledger.health());
+    if gateway.accelerated.is_none() {
+        writable.clone()?;
+    }
     let Ok(_permit) = gateway.intake.try_acquire() else {
         return Ok(("overloaded", overloaded().into_response()));
     };
@@ -77,6 +81,10 @@ async fn admit(
         idempotency::header_key(request.headers())?.map(|key| IdempotencyKey::new(&principal.name, key));
     let order = Order::read(Fields::new(read_json(request, &gateway.limits).await?))?;
     let admission = order.admission(gateway, key);
+    if let (Some(accelerated), Err(unavailable)) = (&gateway.accelerated, writable) {
+        let denial = accelerated.denial(&admission).await.ok_or(unavailable)?;
+        return order.answer(gateway, denial).await;
+    }
     let mut admitted = gateway.ledger.admit(vec![admission]).await.map_err(from_ledger)?;
     match admitted.pop() {
         Some(admitted) => order.answer(gateway, admitted).await,

@@ -1,3 +1,5 @@
+mod quotas;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
