@@ -5,13 +5,14 @@ use std::process::{Command, Stdio};
 use crate::command::run;
 
 /// Program, Debian package, what for.
-const TOOLS: [(&str, &str, &str); 6] = [
+const TOOLS: [(&str, &str, &str); 7] = [
     ("strace", "strace", "failing system calls"),
     ("mkfs.ext4", "e2fsprogs", "power cuts"),
     ("mount", "mount", "power cuts and full disks"),
     ("setpriv", "util-linux", "servers that end with their tests"),
     ("redis-server", "redis-server", "policies on Redis"),
     ("postgres", "postgresql-15", "the ledger on PostgreSQL"),
+    ("faketime", "faketime", "clocks that differ"),
 ];
 
 /// Makes sure of the tools. Returns whether disks can be mounted and cut off, which takes root; without it those

@@ -7,6 +7,7 @@
 
 pub mod buckets;
 mod clock;
+pub mod cluster;
 pub mod conformance;
 pub mod drive;
 mod harness;

@@ -5,6 +5,7 @@
 //! key, in the next life. What the `log` channel printed in all lives is the provider's journal.
 
 mod chance;
+mod cluster;
 mod lives;
 mod toll;
 mod traffic;
@@ -23,6 +24,8 @@ const RED_CUTS: u32 = 5;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Lives that end by kill -9.
     #[arg(long, default_value_t = 200)]
     kills: u32,
@@ -49,6 +52,12 @@ pub struct Args {
     keep: Option<PathBuf>,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Instead: processes, database and Redis of a cluster fail by turns.
+    Cluster(cluster::Args),
+}
+
 /// True when every figure is met.
 pub async fn run(args: Args) -> anyhow::Result<bool> {
     let binary = match &args.binary {
@@ -56,6 +65,9 @@ pub async fn run(args: Args) -> anyhow::Result<bool> {
         None => std::env::current_exe()?.with_file_name("tidegate"),
     };
     ensure!(binary.exists(), "no gateway at {}: cargo build --release -p tidegate", binary.display());
+    if let Some(What::Cluster(args)) = &args.what {
+        return cluster::run(&binary, args).await;
+    }
     let seed = args.seed.unwrap_or_else(chance::fresh_seed);
     println!("torture: seed {seed}, gateway {}", binary.display());
     if args.prove_red {

@@ -4,6 +4,8 @@
 
 mod acks;
 mod client;
+mod clocks;
+mod cluster;
 mod dead_letters;
 mod deferral;
 mod delivery;
