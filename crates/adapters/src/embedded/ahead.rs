@@ -44,8 +44,10 @@ impl Ahead {
 
     pub(super) fn put(&self, found: Vec<StoredMessage>) {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: usize = texts.values().map(size).sum();
+        let more: usize = found.iter().map(size).sum();
         // What is left over was withdrawn, or is served by somebody else.
-        if texts.len() + found.len() > TEXTS_MAX {
+        if texts.len() + found.len() > TEXTS_MAX || kept + more > BYTES_MAX {
             texts.clear();
         }
         let mut room = BYTES_MAX.saturating_sub(texts.values().map(size).sum());
@@ -72,7 +74,7 @@ pub(super) fn read(db: &Connection, seqs: &[u64]) -> rusqlite::Result<Vec<Stored
 }
 
 fn size(stored: &StoredMessage) -> usize {
-    stored.row.body.len()
+    stored.row.text_bytes()
 }
 
 #[cfg(test)]
@@ -123,5 +125,22 @@ mod tests {
         let ahead = Ahead::default();
         ahead.put((0..10).map(|seq| stored(seq, BYTES_MAX / 4)).collect());
         assert_eq!(ahead.take(0..10).len(), 4);
+    }
+
+    #[test]
+    fn texts_that_nobody_came_for_make_room() {
+        let ahead = Ahead::default();
+        ahead.put((0..4).map(|seq| stored(seq, BYTES_MAX / 4)).collect());
+        ahead.put(vec![stored(100, 9), stored(101, 9)]);
+        assert_eq!(ahead.take(100..102).len(), 2);
+    }
+
+    #[test]
+    fn headers_count_as_well_as_bodies() {
+        let ahead = Ahead::default();
+        let mut loud = stored(1, 0);
+        loud.row.headers = tidegate_domain::Headers(vec![("name".into(), "v".repeat(BYTES_MAX))]);
+        ahead.put(vec![loud]);
+        assert!(ahead.take(1..2).is_empty());
     }
 }

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use super::rows::MessageRow;
 use super::seqs::Seqs;
 
-/// What a message costs beside its body and its strings' allocations, and what is left of it when it is settled.
+/// What a message costs beside its texts, and what is left of it when it is settled.
 const ENTRY_BYTES: usize = 160;
 const ORDER_BYTES: usize = size_of::<u64>();
 
@@ -78,7 +78,7 @@ impl Bodies {
 }
 
 fn size(message: &MessageRow) -> usize {
-    ENTRY_BYTES + message.body.len()
+    ENTRY_BYTES + message.text_bytes()
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "each takes ENTRY_BYTES of a bound in bytes")]
@@ -134,5 +134,19 @@ mod tests {
         assert_eq!((bodies.bytes, bodies.order.len(), bodies.kept.len()), (0, 0, 3));
         bodies.insert(message(12, 100));
         assert_eq!(bodies.kept.len(), 3);
+    }
+
+    #[test]
+    fn whatever_a_message_brings_along_is_counted() {
+        let mut bodies = Bodies::new(10_000);
+        let mut loud = message(1, 100);
+        loud.headers = tidegate_domain::Headers(vec![("name".into(), "v".repeat(10_000))]);
+        let mut addressed = message(2, 0);
+        addressed.recipient = Some(tidegate_domain::Recipient::new(&"r".repeat(200)).unwrap());
+        bodies.insert(addressed);
+        assert_eq!(bodies.bytes, ENTRY_BYTES + ORDER_BYTES + 200);
+        bodies.insert(loud);
+        assert!(bodies.get(1).is_none() && bodies.get(2).is_none());
+        assert_eq!(bodies.bytes, 0);
     }
 }

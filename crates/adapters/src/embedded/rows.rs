@@ -26,6 +26,18 @@ pub(super) struct MessageRow {
     pub(super) body: Bytes,
 }
 
+impl MessageRow {
+    /// What it holds beside itself.
+    pub(super) fn text_bytes(&self) -> usize {
+        let pair =
+            |(name, value): &(String, String)| size_of::<(String, String)>() + name.len() + value.len();
+        let headers: usize = self.headers.0.iter().map(pair).sum();
+        let recipient = self.recipient.as_ref().map_or(0, |recipient| recipient.as_str().len());
+        let user = self.charge.as_ref().map_or(0, |charge| charge.user.as_str().len());
+        self.body.len() + headers + recipient + user
+    }
+}
+
 /// The window as this message left it; one that begins after the message's admission is a later one that it was
 /// deferred to. It travels in the message's own row, so that a charge costs no page of
 /// its own; the quota's row follows later, with many charges at once.
