@@ -96,7 +96,7 @@ pub(super) fn ensure(db: &Connection) -> Result<(), SchemaError> {
         db.query_row("SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'meta'", [], |row| row.get(0))?;
     if exists {
         return match get_meta(db, "version")? {
-            Some(VERSION) => Ok(()),
+            Some(VERSION) => same_tables(db),
             found => Err(SchemaError::Version(found)),
         };
     }
@@ -106,12 +106,36 @@ pub(super) fn ensure(db: &Connection) -> Result<(), SchemaError> {
     }
     let salt = getrandom::u32().map_err(|e| SchemaError::Random(e.to_string()))?;
     db.execute_batch("BEGIN IMMEDIATE")?;
-    db.execute_batch(TABLES)?;
-    db.execute_batch(super::slots::TABLES)?;
+    make_tables(db)?;
     set_meta(db, "version", VERSION)?;
     set_meta(db, "salt", i64::from(salt & tidegate_domain::MessageId::SALT_MAX))?;
     db.execute_batch("COMMIT")?;
     Ok(())
+}
+
+fn make_tables(db: &Connection) -> rusqlite::Result<()> {
+    db.execute_batch(TABLES)?;
+    db.execute_batch(super::slots::TABLES)
+}
+
+/// A change of the tables under an unchanged version would otherwise be noticed by the first write that fails.
+fn same_tables(db: &Connection) -> Result<(), SchemaError> {
+    let ours = Connection::open_in_memory()?;
+    make_tables(&ours)?;
+    let found = columns(db)?;
+    match columns(&ours)?.iter().find(|table| !found.contains(table)) {
+        None => Ok(()),
+        Some((table, _)) => Err(SchemaError::Tables(table.clone())),
+    }
+}
+
+/// Every table with its columns.
+fn columns(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    let mut select = db.prepare(
+        "SELECT t.name, (SELECT group_concat(c.name || ' ' || c.type || c.\"notnull\") FROM pragma_table_info(t.name) c)
+         FROM sqlite_schema t WHERE t.type = 'table'",
+    )?;
+    select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +144,11 @@ pub(super) enum SchemaError {
     Sqlite(#[from] rusqlite::Error),
     #[error("format version {0:?} is not the one that this program writes ({VERSION})")]
     Version(Option<i64>),
+    #[error(
+        "its table {0} is not the one that this program writes: a development version made it. Choose another data \
+         directory, or open it with the program that wrote it"
+    )]
+    Tables(String),
     #[error("another program's tables are in it, and no ledger; choose another data directory")]
     Foreign,
     #[error("no randomness: {0}")]
@@ -176,5 +205,20 @@ mod tests {
         assert_eq!(tables, 1);
         let empty = Connection::open_in_memory().unwrap();
         ensure(&empty).and_then(|()| ensure(&empty)).unwrap();
+    }
+
+    #[test]
+    fn a_ledger_of_other_tables_is_refused_whatever_its_version() {
+        let changes = [
+            "DROP TABLE queue_block; CREATE INDEX message_by_queue ON message (queue)",
+            "ALTER TABLE quota DROP COLUMN deferred",
+        ];
+        for change in changes {
+            let db = Connection::open_in_memory().unwrap();
+            ensure(&db).unwrap();
+            db.execute_batch(change).unwrap();
+            let refused = ensure(&db).expect_err(change).to_string();
+            assert!(refused.contains("queue_block") || refused.contains("quota"), "{refused}");
+        }
     }
 }
