@@ -1,8 +1,9 @@
 //! The ledger in a directory: SQLite for the rows, memory for the indexes, one thread that writes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -30,6 +31,7 @@ mod queues;
 mod quotas;
 mod readers;
 mod rows;
+mod room;
 mod seqs;
 #[cfg(test)]
 mod simulation;
@@ -47,7 +49,8 @@ use directory::Directory;
 use engine::{Change, Changed, Claimed, Engine, EngineOptions};
 use queues::QueueRules;
 use readers::Readers;
-use writer::{Command, Reply, Writer};
+use room::Room;
+use writer::{Answer, Command, Reply, Writer};
 
 /// Room for settlements, claims and reads beyond the bound on admissions: what empties the ledger must get in
 /// when what fills it does not.
@@ -117,7 +120,7 @@ pub struct Embedded {
     writer: std::sync::Mutex<Option<JoinHandle<()>>>,
     readers: Arc<Readers>,
     health: watch::Receiver<Health>,
-    admissions_waiting: AtomicUsize,
+    admissions_waiting: Arc<AtomicUsize>,
     intake_max: usize,
     sync: Durability,
 }
@@ -137,9 +140,14 @@ impl Embedded {
         let readers = Arc::new(Readers::open(directory.path(), options.readers, engine.book().salt)?);
         let (commands, receiver) = sync_channel(options.intake_max + COMMANDS_EXTRA);
         let (health_sender, health) = watch::channel(Health::Ready);
-        let writer = Writer::new(engine, receiver, options.group_max, health_sender);
+        let writer = Writer::new(engine, receiver, options.group_max, health_sender.clone());
         let thread = std::thread::Builder::new().name("ledger-writer".into()).spawn(move || {
-            writer.run();
+            // Without a writer nothing is served any more, so whoever watches has to know.
+            if catch_unwind(AssertUnwindSafe(|| writer.run())).is_err() {
+                let reason = "the ledger's writer panicked";
+                tracing::error!(reason, "the ledger has failed");
+                health_sender.send_replace(Health::Failed(reason.to_owned()));
+            }
             drop(directory);
         });
         Ok(Self {
@@ -147,7 +155,7 @@ impl Embedded {
             writer: std::sync::Mutex::new(Some(thread.map_err(OpenError::Thread)?)),
             readers,
             health,
-            admissions_waiting: AtomicUsize::new(0),
+            admissions_waiting: Arc::default(),
             intake_max: options.intake_max,
             sync: options.sync,
         })
@@ -161,19 +169,26 @@ impl Embedded {
         self.readers.close();
         // The writer ends by itself when it has failed; then nobody takes the command.
         let _ = self.commands.send(Command::Close);
-        if thread.join().is_err() {
-            tracing::error!("the ledger's writer panicked");
-        }
+        // It caught its own panic, and told of it.
+        let _ = thread.join();
     }
 
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, LedgerError> {
         let (reply, answer) = oneshot::channel();
+        self.send(command)?.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<Answer<T>, LedgerError> {
         self.commands.try_send(command(reply)).map_err(|error| match error {
             TrySendError::Full(_) => LedgerError::Overloaded,
             TrySendError::Disconnected(_) => self.gone(),
         })?;
-        // The writer drops a reply only when it ends.
-        answer.await.unwrap_or_else(|_| Err(LedgerError::OutcomeUnknown("the ledger stopped".into())))
+        Ok(answer)
+    }
+
+    async fn ask_for_room(&self, size: usize, change: Change) -> Result<Changed, LedgerError> {
+        let room = Room::take(&self.admissions_waiting, size, self.intake_max)?;
+        self.ask(|reply| Command::Admission(change, reply, room)).await
     }
 
     fn gone(&self) -> LedgerError {
@@ -195,10 +210,7 @@ impl Drop for Embedded {
 #[async_trait]
 impl Ledger for Embedded {
     async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
-        let room = Room::take(&self.admissions_waiting, batch.len(), self.intake_max)?;
-        let changed = self.ask(|reply| Command::Change(Change::Admit(batch), reply)).await;
-        drop(room);
-        match changed? {
+        match self.ask_for_room(batch.len(), Change::Admit(batch)).await? {
             Changed::Admitted(admitted) => Ok(admitted),
             other => Err(mismatched(&other)),
         }
@@ -390,10 +402,7 @@ impl Slots for Embedded {
     }
 
     async fn reserve(&self, batch: Vec<Reservation>) -> Result<Vec<Reserved>, LedgerError> {
-        let room = Room::take(&self.admissions_waiting, batch.len(), self.intake_max)?;
-        let changed = self.ask(|reply| Command::Change(Change::Reserve(batch), reply)).await;
-        drop(room);
-        match changed? {
+        match self.ask_for_room(batch.len(), Change::Reserve(batch)).await? {
             Changed::Reserved(reserved) => Ok(reserved),
             other => Err(mismatched(&other)),
         }
@@ -420,25 +429,9 @@ impl Slots for Embedded {
     }
 }
 
-/// A share of the bound on admissions, given back when dropped.
-struct Room<'a> {
-    waiting: &'a AtomicUsize,
-    size: usize,
-}
-
-impl<'a> Room<'a> {
-    fn take(waiting: &'a AtomicUsize, size: usize, max: usize) -> Result<Self, LedgerError> {
-        let before = waiting.fetch_add(size, Ordering::Relaxed);
-        let room = Self { waiting, size };
-        // A batch larger than the bound may pass alone, or it never would.
-        if before > 0 && before.saturating_add(size) > max { Err(LedgerError::Overloaded) } else { Ok(room) }
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        self.waiting.fetch_sub(self.size, Ordering::Relaxed);
-    }
+/// The writer drops a reply only when it ends.
+fn stopped() -> LedgerError {
+    LedgerError::OutcomeUnknown("the ledger stopped".into())
 }
 
 fn mismatched(changed: &Changed) -> LedgerError {

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use super::ahead::{self, Ahead};
 use super::store;
 use super::store::read::{self, StoredMessage};
-use super::store::{FILE_NAME, Store, StoreError, StoreErrorKind};
+use super::store::{FILE_NAME, Store, StoreError};
 
 /// How long a look-up may wait for a connection.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,
-    free: Semaphore,
+    free: Arc<Semaphore>,
     salt: u32,
     path: PathBuf,
     ahead: Ahead,
@@ -29,7 +29,8 @@ impl Readers {
     pub(super) fn open(dir: &Path, count: usize, salt: u32) -> Result<Self, StoreError> {
         let idle = (0..count).map(|_| Store::reader(dir)).collect::<Result<Vec<_>, _>>()?;
         let path = dir.join(FILE_NAME);
-        Ok(Self { idle: Mutex::new(idle), free: Semaphore::new(count), salt, path, ahead: Ahead::default() })
+        let free = Arc::new(Semaphore::new(count));
+        Ok(Self { idle: Mutex::new(idle), free, salt, path, ahead: Ahead::default() })
     }
 
     pub(super) fn salt(&self) -> u32 {
@@ -94,12 +95,17 @@ impl Readers {
         self: &Arc<Self>,
         look_up: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        let permit = tokio::time::timeout(WAIT_MAX, self.free.acquire()).await;
-        let _permit = permit
+        let permit = tokio::time::timeout(WAIT_MAX, self.free.clone().acquire_owned()).await;
+        let permit = permit
             .map_err(|_| LedgerError::Overloaded)?
             .map_err(|_| LedgerError::Unavailable("the ledger is closed".into()))?;
         let readers = self.clone();
-        let done = tokio::task::spawn_blocking(move || readers.read_now(look_up)).await;
+        let look_up = move || {
+            // A look-up whose caller has gone still has its connection.
+            let _permit = permit;
+            readers.read_now(look_up)
+        };
+        let done = tokio::task::spawn_blocking(look_up).await;
         done.unwrap_or_else(|error| Err(LedgerError::Unavailable(format!("a look-up failed: {error}"))))
     }
 
@@ -113,14 +119,40 @@ impl Readers {
         if !self.free.is_closed() {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
         }
-        result.map_err(|error| {
-            let error = StoreError::of(&self.path, error);
-            match error.kind {
-                StoreErrorKind::Damaged => LedgerError::Corrupt(error.to_string()),
-                StoreErrorKind::Failed | StoreErrorKind::NoSpace => {
-                    LedgerError::Unavailable(error.to_string())
-                }
-            }
-        })
+        result.map_err(|error| StoreError::of(&self.path, error).on_reading())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_domain::Durability;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_up_given_up_keeps_its_connection_until_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Store::open(dir.path(), Durability::OsBuffer).unwrap());
+        let readers = Arc::new(Readers::open(dir.path(), 1, 0).unwrap());
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let slow = readers.clone();
+        let slow = tokio::spawn(async move {
+            let look_up = move |_: &Connection| {
+                begin.send(()).unwrap();
+                let _ = ended.recv();
+                Ok(())
+            };
+            slow.read(look_up).await
+        });
+        begun.await.unwrap();
+        slow.abort();
+        assert!(slow.await.unwrap_err().is_cancelled());
+        let next = readers.clone();
+        let mut next = tokio::spawn(async move { next.users(None, 1).await });
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut next).await;
+        assert!(early.is_err(), "there is but one connection: {early:?}");
+        drop(end);
+        assert_eq!(next.await.unwrap(), Ok(Vec::new()));
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::book::PURGE_MAX;
 use super::engine::{Change, Changed, Claimed, Engine};
+use super::room::Room;
 use super::store::{StoreError, StoreErrorKind};
 
 const WAITERS_MAX: usize = 4_096;
@@ -18,11 +19,14 @@ const WAIT_MS_MAX: u64 = 60_000;
 const TICK: Duration = Duration::from_millis(200);
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 
+pub(super) type Answer<T> = oneshot::Receiver<Result<T, LedgerError>>;
 pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 
 #[derive(Debug)]
 pub(super) enum Command {
     Change(Change, Reply<Changed>),
+    /// A change that fills the ledger, with its share of the bound on those.
+    Admission(Change, Reply<Changed>, Room),
     Claim(ClaimRequest, Reply<Claimed>),
     Quotas(Vec<UserId>, Reply<Vec<(UserId, Quota)>>),
     Slot(EventId, Reply<Option<Slot>>),
@@ -71,6 +75,7 @@ enum Wants {
 struct Gathered {
     changes: Vec<Change>,
     change_replies: Vec<Reply<Changed>>,
+    rooms: Vec<Room>,
     after: Vec<Command>,
     size: usize,
     close: bool,
@@ -109,7 +114,7 @@ impl Writer {
     }
 
     fn step(&mut self, gathered: Gathered) -> Result<(), StoreError> {
-        self.change(gathered.changes, gathered.change_replies)?;
+        self.change(gathered.changes, gathered.change_replies, gathered.rooms)?;
         for command in gathered.after {
             self.answer(command).or_else(|error| self.pass_if_full(error))?;
         }
@@ -117,11 +122,19 @@ impl Writer {
         self.tend()
     }
 
-    fn change(&mut self, changes: Vec<Change>, replies: Vec<Reply<Changed>>) -> Result<(), StoreError> {
+    fn change(
+        &mut self,
+        changes: Vec<Change>,
+        replies: Vec<Reply<Changed>>,
+        rooms: Vec<Room>,
+    ) -> Result<(), StoreError> {
         if changes.is_empty() {
             return Ok(());
         }
-        match self.engine.change(changes) {
+        let decided = self.engine.change(changes);
+        // Before the answers: whoever is answered may come again at once.
+        drop(rooms);
+        match decided {
             Ok((changed, written)) => {
                 for (reply, changed) in replies.into_iter().zip(changed) {
                     // Nobody may be waiting any more: the change stands all the same.
@@ -182,7 +195,7 @@ impl Writer {
                 self.engine.sweep().or_else(|error| self.pass_if_full(error))?;
                 let _ = reply.send(Ok(()));
             }
-            Command::Change(..) | Command::Close => {}
+            Command::Change(..) | Command::Admission(..) | Command::Close => {}
         }
         Ok(())
     }
@@ -327,6 +340,10 @@ impl Gathered {
                 self.size += match &change {
                     Change::Admit(batch) => batch.len().max(1),
                     Change::Settle(batch) => batch.len().max(1),
+            Command::Admission(change, reply, room) => {
+                self.rooms.push(room);
+                self.add(Command::Change(change, reply));
+            }
                     Change::Reserve(batch) => batch.len().max(1),
                     Change::Pop { max, .. } => (*max).max(1),
                     Change::Ack(ids) | Change::Cancel(ids) | Change::DeleteDead(ids) => ids.len().max(1),

@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ffi::{SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMSIZE, SQLITE_NOTADB};
 use rusqlite::{Error, ErrorCode};
+use tidegate_domain::LedgerError;
 
 /// What went wrong with the file, by what may be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,19 @@ impl StoreError {
 
     pub(in crate::embedded) fn damaged(file: &Path, message: impl Into<String>) -> Self {
         Self { kind: StoreErrorKind::Damaged, message: message.into(), file: file.to_owned() }
+    }
+
+    pub(in crate::embedded) fn of_message(mut self, seq: u64) -> Self {
+        self.message = format!("message {seq}: {}", self.message);
+        self
+    }
+
+    /// What it means to somebody who only wanted to read.
+    pub(in crate::embedded) fn on_reading(self) -> LedgerError {
+        match self.kind {
+            StoreErrorKind::Damaged => LedgerError::Corrupt(self.to_string()),
+            StoreErrorKind::Failed | StoreErrorKind::NoSpace => LedgerError::Unavailable(self.to_string()),
+        }
     }
 }
 
