@@ -22,6 +22,7 @@ use tokio::sync::{oneshot, watch};
 mod ahead;
 mod bodies;
 mod book;
+mod claims;
 mod directory;
 mod engine;
 mod events;
@@ -30,8 +31,8 @@ mod line;
 mod queues;
 mod quotas;
 mod readers;
-mod rows;
 mod room;
+mod rows;
 mod seqs;
 #[cfg(test)]
 mod simulation;
@@ -46,7 +47,7 @@ pub use transfer::{export, import};
 
 use book::BookLimits;
 use directory::Directory;
-use engine::{Change, Changed, Claimed, Engine, EngineOptions};
+use engine::{Change, Changed, Engine, EngineOptions};
 use queues::QueueRules;
 use readers::Readers;
 use room::Room;
@@ -174,11 +175,11 @@ impl Embedded {
     }
 
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, LedgerError> {
-        let (reply, answer) = oneshot::channel();
         self.send(command)?.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<Answer<T>, LedgerError> {
+        let (reply, answer) = oneshot::channel();
         self.commands.try_send(command(reply)).map_err(|error| match error {
             TrySendError::Full(_) => LedgerError::Overloaded,
             TrySendError::Disconnected(_) => self.gone(),
@@ -217,19 +218,7 @@ impl Ledger for Embedded {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
-        let queue = request.queue.clone();
-        let Claimed { rows, upcoming } = self.ask(|reply| Command::Claim(request, reply)).await?;
-        let leases: Vec<_> = rows.iter().map(|row| (row.leased.seq, row.leased.token)).collect();
-        match self.with_texts(queue, rows).await {
-            Ok(claims) => {
-                self.readers.read_ahead(upcoming);
-                Ok(claims)
-            }
-            Err(error) => {
-                self.hand_back(leases).await;
-                Err(error)
-            }
-        }
+        self.claim_texts(request).await
     }
 
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
@@ -313,7 +302,7 @@ impl Queues for Embedded {
             let left_ms = wait_ms.saturating_sub(waited_ms);
             if !rows.is_empty() || left_ms == 0 || max == 0 {
                 // They come with their texts: nothing is left that could fail.
-                return self.with_texts(queue, rows).await;
+                return self.with_texts(queue, rows).await.map(|(claims, _)| claims);
             }
             self.ask(|reply| Command::Ready(queue.clone(), left_ms, reply)).await?;
         }

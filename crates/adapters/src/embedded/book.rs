@@ -19,7 +19,7 @@ mod endings;
 mod leases;
 mod reservations;
 
-pub(super) use endings::{PURGE_MAX, Text};
+pub(super) use endings::{PURGE_MAX, Popped, Text, UNREADABLE_MS};
 
 /// Leases of one life of the ledger; beyond them come the tokens of the next.
 pub(super) const TOKEN_BITS: u32 = 40;

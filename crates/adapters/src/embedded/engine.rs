@@ -5,14 +5,18 @@ use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
     Acked, Admission, Admitted, Cancelled, Clock, Counts, Durability, EventId, Extension, Forecast,
-    MessageId, QueueCounts, QueueName, Released, Requeue, Requeued, Reservation, Reserved, Settled,
-    Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Status, Timestamp, UserId,
+    LedgerError, MessageId, QueueCounts, QueueName, Released, Requeue, Requeued, Reservation, Reserved,
+    Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Timestamp, UserId,
 };
 
 use super::book::{Book, BookLimits, Group, Leased};
 use super::queues::QueueRules;
 use super::rows::MessageRow;
-use super::store::{Marks, Removable, Retention, Store, StoreError, Stub};
+use super::store::{Marks, Removable, Retention, Store, StoreError};
+
+mod recall;
+
+use recall::Recall;
 
 /// Charges reach their quota's own row at least this often, so that a start has few messages to replay.
 const QUOTA_FLUSH_MS: u64 = 5_000;
@@ -59,13 +63,18 @@ pub(super) enum Changed {
     Popped(Vec<ClaimedRow>),
     Acked(Vec<Acked>),
     Cancelled(Vec<Cancelled>),
-    Purged { count: u64, next: Option<u32> },
+    Purged {
+        count: u64,
+        next: Option<u32>,
+    },
     Requeued(Vec<Requeued>),
     DeadDeleted(Vec<bool>),
     Paused(bool),
     Reserved(Vec<Reserved>),
     Released(Released),
     SlotConfig(SlotConfigPut),
+    /// Nothing of it has happened: what it is about can't be read.
+    Failed(LedgerError),
 }
 
 /// A group that is on disk and not yet in the book. Those who wait for it need not wait for that.
@@ -143,58 +152,22 @@ impl Engine {
         let mut group = self.book.begin();
         let mut changed = Vec::with_capacity(changes.len());
         for change in changes {
-            let (book, store) = (&mut self.book, &self.store);
+            let book = &mut self.book;
             changed.push(match change {
                 Change::Pop { queue, max } => {
-                    let popped = book.pop(&queue, max, now, &mut group, |seq| store.text(seq));
-                    let row = |(leased, message)| ClaimedRow { leased, message: Some(message) };
-                    Changed::Popped(popped.into_iter().map(row).collect())
+                    told(self.recall(&mut group, now).pop(&queue, max), Changed::Popped)
                 }
-                Change::Ack(ids) => {
-                    let ack = |id: MessageId| {
-                        let Some(stub) = stub(book, store, id) else { return Acked::Unknown };
-                        match book.ack(id, stub.ack_required, now, &mut group) {
-                            Acked::Unknown => match store.status_of(id.seq()) {
-                                None => Acked::Unknown,
-                                Some(Status::Delivered) => Acked::Already,
-                                Some(_) => Acked::NotAwaited,
-                            },
-                            known => known,
-                        }
-                    };
-                    Changed::Acked(ids.into_iter().map(ack).collect())
+                Change::Ack(ids) => told(self.recall(&mut group, now).ack(&ids), Changed::Acked),
+                Change::Cancel(ids) => told(self.recall(&mut group, now).cancel(&ids), Changed::Cancelled),
+                Change::Requeue(batch) => {
+                    told(self.recall(&mut group, now).requeue(batch), Changed::Requeued)
                 }
-                Change::Cancel(ids) => {
-                    let cancel = |id: MessageId| {
-                        if stub(book, store, id).is_none() {
-                            return Cancelled::Unknown;
-                        }
-                        match book.cancel(id, now, &mut group) {
-                            Cancelled::Unknown if store.status_of(id.seq()).is_some() => Cancelled::Ended,
-                            known => known,
-                        }
-                    };
-                    Changed::Cancelled(ids.into_iter().map(cancel).collect())
+                Change::DeleteDead(ids) => {
+                    told(self.recall(&mut group, now).delete_dead(&ids), Changed::DeadDeleted)
                 }
                 Change::Purge { queue, from } => {
                     let (count, next) = book.purge(&queue, from, now, &mut group);
                     Changed::Purged { count, next }
-                }
-                Change::Requeue(batch) => {
-                    // Read here and not before: until now it may have come back and died again.
-                    let requeue = |requeue: Requeue| match store.dead(requeue.id, book.salt) {
-                        Some(dead) => book.requeue(dead, requeue, now, &mut group),
-                        None => Requeued::NotDead,
-                    };
-                    Changed::Requeued(batch.into_iter().map(requeue).collect())
-                }
-                Change::DeleteDead(ids) => {
-                    let delete = |id: MessageId| {
-                        stub(book, store, id).is_some()
-                            && store.status_of(id.seq()) == Some(Status::Dead)
-                            && book.delete_dead(id.seq(), &mut group)
-                    };
-                    Changed::DeadDeleted(ids.into_iter().map(delete).collect())
                 }
                 Change::Pause { queue, paused } => Changed::Paused(book.pause(&queue, paused, &mut group)),
                 Change::Admit(batch) => Changed::Admitted(
@@ -220,6 +193,10 @@ impl Engine {
         let flush = now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS || !group.dead_deleted.is_empty();
         self.book.finish(&mut group, flush);
         (group, changed)
+    }
+
+    fn recall<'a>(&'a mut self, group: &'a mut Group, now: Timestamp) -> Recall<'a> {
+        Recall { book: &mut self.book, store: &self.store, group, now }
     }
 
     fn commit(&mut self, group: Group, now: Timestamp) -> Result<(), StoreError> {
@@ -400,11 +377,9 @@ fn with_text(book: &Book, leased: Leased) -> ClaimedRow {
     ClaimedRow { leased, message }
 }
 
-/// What memory does not keep of every message; none when there is no message of that very id.
-fn stub(book: &Book, store: &Store, id: MessageId) -> Option<Stub> {
-    let cached = book.bodies.get(id.seq()).map(|row| Stub { at: row.at, ack_required: row.ack_required });
-    let stub = cached.or_else(|| store.stub(id.seq()))?;
-    (MessageId::new(stub.at, id.seq(), book.salt) == id).then_some(stub)
+/// What the disk could not tell is the answer.
+fn told<T>(decided: Result<T, LedgerError>, changed: impl FnOnce(T) -> Changed) -> Changed {
+    decided.map_or_else(Changed::Failed, changed)
 }
 
 /// What the simulation reaches into.

@@ -45,6 +45,27 @@ impl Readers {
         self.read(move |db| read::messages(db, &seqs)).await
     }
 
+    /// One by one, when they can't be had together.
+    pub(super) async fn messages_singly(
+        self: &Arc<Self>,
+        seqs: Vec<u64>,
+    ) -> Result<(Vec<StoredMessage>, Vec<(u64, LedgerError)>), LedgerError> {
+        let path = self.path.clone();
+        let look_up = move |db: &Connection| {
+            let (mut found, mut failed) = (Vec::new(), Vec::new());
+            for seq in seqs {
+                match read::messages(db, &[seq]) {
+                    Ok(stored) => found.extend(stored),
+                    Err(error) => {
+                        failed.push((seq, StoreError::of(&path, error).of_message(seq).on_reading()))
+                    }
+                }
+            }
+            Ok((found, failed))
+        };
+        self.read(look_up).await
+    }
+
     pub(super) fn ahead(&self) -> &Ahead {
         &self.ahead
     }

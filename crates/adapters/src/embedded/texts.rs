@@ -1,30 +1,47 @@
 //! How what is claimed gets its texts.
 
 use hashbrown::HashMap;
-use tidegate_domain::{Claim, Ledger, LedgerError, MessageId, Outcome, QueueName, Settlement};
+use tidegate_domain::{Claim, LedgerError, MessageId, QueueName};
 
 use super::Embedded;
+use super::claims::{Hold, hold};
 use super::engine::ClaimedRow;
 use super::rows::MessageRow;
 use super::store::read::StoredMessage;
 
+/// Texts from disk, and why there are none of some.
+#[derive(Debug, Default)]
+struct Stored {
+    found: HashMap<u64, StoredMessage>,
+    failed: HashMap<u64, LedgerError>,
+}
+
 impl Embedded {
-    /// Fetches the texts that are no longer in memory, and puts the claims together.
+    /// Fetches the texts that are no longer in memory, and puts the claims together. The second are those that can't
+    /// be read.
     pub(super) async fn with_texts(
         &self,
         queue: QueueName,
         rows: Vec<ClaimedRow>,
-    ) -> Result<Vec<Claim>, LedgerError> {
+    ) -> Result<(Vec<Claim>, Vec<(Hold, LedgerError)>), LedgerError> {
         let mut stored = self.stored(&rows).await?;
         let salt = self.readers.salt();
-        let claim = |row: ClaimedRow| {
+        let (mut claims, mut unread) = (Vec::with_capacity(rows.len()), Vec::new());
+        for row in rows {
             let seq = row.leased.seq;
+            let hold = hold(&row);
             let (message, body_sound) = match row.message {
                 Some(message) => (message, true),
-                None => sound(seq, stored.remove(&seq))?,
+                None => match stored.take(seq) {
+                    Ok(sound) => sound,
+                    Err(error) => {
+                        unread.push((hold, error));
+                        continue;
+                    }
+                },
             };
             let MessageRow { at, lane, recipient, charge, body, headers, ack_required, .. } = message;
-            Ok(Claim {
+            claims.push(Claim {
                 id: MessageId::new(at, seq, salt),
                 queue: queue.clone(),
                 recipient,
@@ -39,45 +56,48 @@ impl Embedded {
                 token: row.leased.token,
                 lease_until: row.leased.until,
                 body: body_sound.then_some(body),
-            })
-        };
-        rows.into_iter().map(claim).collect()
+            });
+        }
+        Ok((claims, unread))
     }
 
-    async fn stored(&self, rows: &[ClaimedRow]) -> Result<HashMap<u64, StoredMessage>, LedgerError> {
+    async fn stored(&self, rows: &[ClaimedRow]) -> Result<Stored, LedgerError> {
         let missing = || rows.iter().filter(|row| row.message.is_none()).map(|row| &row.leased);
         let first = missing().filter(|leased| leased.attempt == 1).map(|leased| leased.seq);
-        let mut stored = self.readers.ahead().take(first);
+        let mut stored = Stored { found: self.readers.ahead().take(first), ..Stored::default() };
         let mut seqs: Vec<_> = missing().map(|leased| leased.seq).collect();
-        seqs.retain(|seq| !stored.contains_key(seq));
-        if !seqs.is_empty() {
-            seqs.sort_unstable();
-            let found = self.readers.messages(seqs).await?;
-            stored.extend(found.into_iter().map(|found| (found.row.seq, found)));
+        seqs.retain(|seq| !stored.found.contains_key(seq));
+        if seqs.is_empty() {
+            return Ok(stored);
         }
-        Ok(stored)
-    }
-
-    /// Hands claims back whose texts could not be read.
-    pub(super) async fn hand_back(&self, leases: Vec<(u64, u64)>) {
-        let release = |(seq, token)| Settlement {
-            // A settlement looks at the sequence number and the salt alone: the time may be on the unread page.
-            id: MessageId::new(tidegate_domain::Timestamp::default(), seq, self.readers.salt()),
-            token,
-            outcome: Outcome::Released,
-            latency_ms: 0,
+        seqs.sort_unstable();
+        let found = match self.readers.messages(seqs.clone()).await {
+            Ok(found) => found,
+            // Only some of them may be to blame, and the others are not to wait for those.
+            Err(LedgerError::Corrupt(_) | LedgerError::Unavailable(_)) => {
+                let (found, failed) = self.readers.messages_singly(seqs).await?;
+                stored.failed.extend(failed);
+                found
+            }
+            Err(error) => return Err(error),
         };
-        if let Err(error) = self.settle(leases.into_iter().map(release).collect()).await {
-            tracing::warn!(%error, "claims that could not be read wait for their leases to end");
-        }
+        stored.found.extend(found.into_iter().map(|found| (found.row.seq, found)));
+        Ok(stored)
     }
 }
 
-/// A message as it was written, and whether its body is.
-fn sound(seq: u64, stored: Option<StoredMessage>) -> Result<(MessageRow, bool), LedgerError> {
-    let stored = stored.ok_or_else(|| LedgerError::Corrupt(format!("message {seq} has no row")))?;
-    if !stored.head_sound {
-        return Err(LedgerError::Corrupt(format!("message {seq} does not match its checksum")));
+impl Stored {
+    /// A message as it was written, and whether its body is.
+    fn take(&mut self, seq: u64) -> Result<(MessageRow, bool), LedgerError> {
+        if let Some(error) = self.failed.remove(&seq) {
+            return Err(error);
+        }
+        let corrupt = |what: &str| LedgerError::Corrupt(format!("message {seq} {what}"));
+        let stored = self.found.remove(&seq).ok_or_else(|| corrupt("has no row"))?;
+        if stored.head_sound {
+            Ok((stored.row, stored.body_sound))
+        } else {
+            Err(corrupt("does not match its checksum"))
+        }
     }
-    Ok((stored.row, stored.body_sound))
 }

@@ -137,8 +137,12 @@ impl Writer {
         match decided {
             Ok((changed, written)) => {
                 for (reply, changed) in replies.into_iter().zip(changed) {
+                    let answer = match changed {
+                        Changed::Failed(error) => Err(error),
+                        changed => Ok(changed),
+                    };
                     // Nobody may be waiting any more: the change stands all the same.
-                    let _ = reply.send(Ok(changed));
+                    let _ = reply.send(answer);
                 }
                 self.engine.apply(written);
                 Ok(())
@@ -336,14 +340,14 @@ impl Gathered {
         match command {
             // Whoever has gone meanwhile would never see what is taken here for good.
             Command::Change(Change::Pop { .. }, reply) if reply.is_closed() => {}
-            Command::Change(change, reply) => {
-                self.size += match &change {
-                    Change::Admit(batch) => batch.len().max(1),
-                    Change::Settle(batch) => batch.len().max(1),
             Command::Admission(change, reply, room) => {
                 self.rooms.push(room);
                 self.add(Command::Change(change, reply));
             }
+            Command::Change(change, reply) => {
+                self.size += match &change {
+                    Change::Admit(batch) => batch.len().max(1),
+                    Change::Settle(batch) => batch.len().max(1),
                     Change::Reserve(batch) => batch.len().max(1),
                     Change::Pop { max, .. } => (*max).max(1),
                     Change::Ack(ids) | Change::Cancel(ids) | Change::DeleteDead(ids) => ids.len().max(1),

@@ -1,7 +1,7 @@
 //! How messages end, or begin anew, without a lease.
 
 use tidegate_domain::{
-    Acked, AttemptResult, Cancelled, MessageId, QueueName, Requeue, Requeued, Status, Timestamp,
+    Acked, AttemptResult, Cancelled, LedgerError, MessageId, QueueName, Requeue, Requeued, Status, Timestamp,
 };
 
 use super::super::line::{Arrival, Slot};
@@ -13,16 +13,29 @@ const EXPIRE_MAX: usize = 1_000;
 /// Messages that a purge takes back at a time; few in tests, so that a purge of little has its slices too.
 pub(in crate::embedded) const PURGE_MAX: usize = if cfg!(test) { 4 } else { 1_000 };
 
+/// How long a message that can't be read is set aside, so that others go on, before it is tried and told of again.
+pub(in crate::embedded) const UNREADABLE_MS: u64 = 60_000;
+/// Messages that a pop fails to read at the most.
+const UNREADABLE_MAX: usize = 100;
+
 /// A message's text, as the disk has it.
 pub(in crate::embedded) enum Text {
     Sound(MessageRow),
     Damaged,
-    Unreadable,
+    Unreadable(LedgerError),
+}
+
+/// What a pop took, and what it could not read.
+#[derive(Debug, Default)]
+pub(in crate::embedded) struct Popped {
+    pub(in crate::embedded) taken: Vec<(Leased, MessageRow)>,
+    pub(in crate::embedded) unread: Vec<LedgerError>,
 }
 
 impl Book {
     /// Takes messages for good, with their texts: what can't be read must not be taken, so `read` is asked for what is
-    /// no longer in memory. They leave the line at once, so that the next of their recipients may go too.
+    /// no longer in memory. They leave the line at once, so that the next of their recipients may go too. What can't be
+    /// read is put off.
     pub(in crate::embedded) fn pop(
         &mut self,
         queue: &QueueName,
@@ -30,13 +43,14 @@ impl Book {
         now: Timestamp,
         group: &mut Group,
         read: impl Fn(u64) -> Text,
-    ) -> Vec<(Leased, MessageRow)> {
+    ) -> Popped {
+        let mut popped = Popped::default();
         let Some(queue) = self.queues.id(queue).filter(|queue| self.queues.hands_out(*queue)) else {
-            return Vec::new();
+            return popped;
         };
         group.undo.push(Undo::Turn(queue, self.line.turn(queue)));
-        let (mut popped, mut passed) = (Vec::new(), Vec::new());
-        while popped.len() < max {
+        let mut passed = Vec::new();
+        while popped.taken.len() < max && popped.unread.len() < UNREADABLE_MAX {
             let turn = self.line.turn(queue);
             let Some(slot) = self.line.take(queue, now) else { break };
             let entry = self.line.entry(slot);
@@ -49,10 +63,11 @@ impl Book {
             let (row, status, reason) = match text {
                 Text::Sound(row) => (Some(row), Status::Delivered, None),
                 Text::Damaged => (None, Status::Dead, Some("damaged on disk".to_owned())),
-                Text::Unreadable => {
+                Text::Unreadable(error) => {
                     self.line.set_turn(queue, turn);
-                    passed.push(slot);
-                    break;
+                    self.line.give_back(slot, now.plus_ms(UNREADABLE_MS), tries);
+                    popped.unread.push(error);
+                    continue;
                 }
             };
             let attempt = tries.last + 1;
@@ -66,7 +81,7 @@ impl Book {
                 token: self.take_token(),
                 until: now,
             };
-            popped.extend(row.map(|row| (leased, row)));
+            popped.taken.extend(row.map(|row| (leased, row)));
         }
         for slot in passed {
             let entry = self.line.entry(slot);

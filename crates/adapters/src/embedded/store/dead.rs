@@ -5,7 +5,7 @@ use tidegate_domain::{MessageId, Status, Timestamp};
 
 use super::super::book::{Group, Text};
 use super::super::rows::DeadLetter;
-use super::{Store, Stub, as_i64, checksum, read, schema};
+use super::{Store, StoreError, Stub, as_i64, checksum, read};
 
 pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
     let db = &store.connection;
@@ -34,12 +34,13 @@ pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
 }
 
 impl Store {
-    /// A dead letter as of the last commit; `None` when it is none. One that can't be read stays as it is.
-    pub(in crate::embedded) fn dead(&self, id: MessageId, salt: u32) -> Option<DeadLetter> {
-        read::dead(&self.connection, id, salt).unwrap_or_else(|error| {
-            tracing::error!(%id, %error, "a dead letter can't be read");
-            None
-        })
+    /// A dead letter as of the last commit; `None` when it is none.
+    pub(in crate::embedded) fn dead(
+        &self,
+        id: MessageId,
+        salt: u32,
+    ) -> Result<Option<DeadLetter>, StoreError> {
+        read::dead(&self.connection, id, salt).map_err(|error| self.error(error).of_message(id.seq()))
     }
 
     /// A message that is about to be handed out for good.
@@ -50,32 +51,38 @@ impl Store {
                 tracing::error!(seq, "a message is damaged on disk; it becomes a dead letter");
                 Text::Damaged
             }
-            Ok(_) => {
-                tracing::error!(seq, "a message's row is damaged or gone; it is not handed out");
-                Text::Unreadable
+            Ok(stored) => {
+                let what = if stored.is_some() { "does not match its checksum" } else { "has no row" };
+                let error = StoreError::damaged(&self.path, format!("message {seq} {what}"));
+                Text::Unreadable(error.on_reading())
             }
-            Err(error) => {
-                tracing::error!(seq, %error, "a message can't be read; it is not handed out");
-                Text::Unreadable
-            }
+            Err(error) => Text::Unreadable(self.error(error).of_message(seq).on_reading()),
         }
     }
 
-    /// As of the last commit. A row that can't be read is none.
-    pub(in crate::embedded) fn stub(&self, seq: u64) -> Option<Stub> {
+    /// As of the last commit.
+    pub(in crate::embedded) fn stub(&self, seq: u64) -> Result<Option<Stub>, StoreError> {
         let read = |row: &rusqlite::Row<'_>| {
             Ok(Stub { at: Timestamp::from_millis(row.get(0)?), ack_required: row.get(1)? })
         };
         let select = self.connection.prepare_cached("SELECT at, ack FROM message WHERE seq = ?1");
-        select.and_then(|mut select| select.query_row([as_i64(seq)], read).optional()).ok().flatten()
+        select
+            .and_then(|mut select| select.query_row([as_i64(seq)], read).optional())
+            .map_err(|error| self.error(error).of_message(seq))
     }
 
-    /// How a message has ended, as of the last commit. A row that can't be read has not ended.
-    pub(in crate::embedded) fn status_of(&self, seq: u64) -> Option<Status> {
-        let code = self
-            .connection
-            .prepare_cached("SELECT status FROM outcome WHERE seq = ?1")
-            .and_then(|mut select| select.query_row([as_i64(seq)], |row| row.get(0)).optional());
-        code.ok().flatten().and_then(schema::status_of)
+    /// Whether the row, if there is one, is what was written.
+    pub(in crate::embedded) fn require_sound(&self, seq: u64) -> Result<(), StoreError> {
+        let found = read::messages(&self.connection, &[seq]);
+        let found = found.map_err(|error| self.error(error).of_message(seq))?;
+        let sound = found.iter().all(|stored| stored.head_sound);
+        self.require(sound, &format!("message {seq} does not match its checksum"))
+    }
+
+    /// How a message has ended, as of the last commit.
+    pub(in crate::embedded) fn status_of(&self, seq: u64) -> Result<Option<Status>, StoreError> {
+        let outcome = read::outcome(&self.connection, seq);
+        let outcome = outcome.map_err(|error| self.error(error).of_message(seq))?;
+        Ok(outcome.map(|outcome| outcome.status))
     }
 }

@@ -108,10 +108,14 @@ pub(in crate::embedded) fn record(
     let seq = id.seq();
     let Some(stored) = messages(db, &[seq])?.pop() else { return Ok(None) };
     let message = stored.row;
+    // Before its id is looked at: the time in it may be what is wrong.
+    if !stored.head_sound {
+        return Ok(Some(Err(format!("message {id} does not match its checksum"))));
+    }
     if MessageId::new(message.at, seq, salt) != id {
         return Ok(None);
     }
-    if !(stored.head_sound && stored.body_sound) {
+    if !stored.body_sound {
         return Ok(Some(Err(format!("message {id} does not match its checksum"))));
     }
     let queue: Option<String> = db
@@ -154,7 +158,9 @@ pub(super) fn dead(db: &Connection, id: MessageId, salt: u32) -> rusqlite::Resul
     };
     let (message, sum) = db
         .prepare_cached(&format!("SELECT {HEAD} FROM message WHERE seq = ?1"))?
-        .query_row([as_i64(seq)], head)?;
+        .query_row([as_i64(seq)], head)
+        .optional()?
+        .ok_or_else(|| nonsense(0, "an outcome has no message"))?;
     if !checksum::head_matches(&message, sum) {
         return Err(nonsense(9, "a message does not match its checksum"));
     }
@@ -209,7 +215,7 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
 
 pub(super) const OUTCOME: &str = "seq, status, at, attempt, latency_ms, reason, checksum";
 
-fn outcome(db: &Connection, seq: u64) -> rusqlite::Result<Option<OutcomeRow>> {
+pub(super) fn outcome(db: &Connection, seq: u64) -> rusqlite::Result<Option<OutcomeRow>> {
     db.prepare_cached(&format!("SELECT {OUTCOME} FROM outcome WHERE seq = ?1"))?
         .query_row([as_i64(seq)], ended)
         .optional()

@@ -1,0 +1,109 @@
+//! Changes to messages that memory may no longer know. When the disk can't tell of one of them, that is the answer,
+//! and the change has not happened.
+
+use tidegate_domain::{
+    Acked, Cancelled, LedgerError, MessageId, QueueName, Requeue, Requeued, Status, Timestamp,
+};
+
+use super::super::book::{Book, Group, Popped};
+use super::super::store::{Store, StoreError, Stub};
+use super::ClaimedRow;
+
+/// What is decided on: the state in memory, and the rows as of the last commit.
+pub(super) struct Recall<'a> {
+    pub(super) book: &'a mut Book,
+    pub(super) store: &'a Store,
+    pub(super) group: &'a mut Group,
+    pub(super) now: Timestamp,
+}
+
+/// A message that there is, and how it had ended, if memory does not know it any more.
+struct Known {
+    stub: Stub,
+    ended: Option<Status>,
+}
+
+impl Recall<'_> {
+    pub(super) fn pop(self, queue: &QueueName, max: usize) -> Result<Vec<ClaimedRow>, LedgerError> {
+        let Popped { taken, mut unread } =
+            self.book.pop(queue, max, self.now, self.group, |seq| self.store.text(seq));
+        let told = if taken.is_empty() { unread.pop() } else { None };
+        for error in unread {
+            tracing::error!(%error, "a message is set aside for a while");
+        }
+        let row = |(leased, message)| ClaimedRow { leased, message: Some(message) };
+        told.map_or_else(|| Ok(taken.into_iter().map(row).collect()), Err)
+    }
+
+    pub(super) fn ack(self, ids: &[MessageId]) -> Result<Vec<Acked>, LedgerError> {
+        let known = self.known(ids)?;
+        let ack = |(id, known): (&MessageId, Option<Known>)| {
+            let Some(Known { stub, ended }) = known else { return Acked::Unknown };
+            match self.book.ack(*id, stub.ack_required, self.now, self.group) {
+                Acked::Unknown => match ended {
+                    None => Acked::Unknown,
+                    Some(Status::Delivered) => Acked::Already,
+                    Some(_) => Acked::NotAwaited,
+                },
+                known => known,
+            }
+        };
+        Ok(ids.iter().zip(known).map(ack).collect())
+    }
+
+    pub(super) fn cancel(self, ids: &[MessageId]) -> Result<Vec<Cancelled>, LedgerError> {
+        let known = self.known(ids)?;
+        let cancel = |(id, known): (&MessageId, Option<Known>)| {
+            let Some(Known { ended, .. }) = known else { return Cancelled::Unknown };
+            match self.book.cancel(*id, self.now, self.group) {
+                Cancelled::Unknown if ended.is_some() => Cancelled::Ended,
+                known => known,
+            }
+        };
+        Ok(ids.iter().zip(known).map(cancel).collect())
+    }
+
+    /// Read here and not before: until now a dead letter may have come back and died again.
+    pub(super) fn requeue(self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
+        let dead = |requeue: &Requeue| self.store.dead(requeue.id, self.book.salt);
+        let dead: Result<Vec<_>, _> = batch.iter().map(dead).collect();
+        let requeue = |(requeue, dead)| match dead {
+            Some(dead) => self.book.requeue(dead, requeue, self.now, self.group),
+            None => Requeued::NotDead,
+        };
+        Ok(batch.into_iter().zip(dead.map_err(StoreError::on_reading)?).map(requeue).collect())
+    }
+
+    pub(super) fn delete_dead(self, ids: &[MessageId]) -> Result<Vec<bool>, LedgerError> {
+        let known = self.known(ids)?;
+        let delete = |(id, known): (&MessageId, Option<Known>)| {
+            known.is_some_and(|known| known.ended == Some(Status::Dead))
+                && self.book.delete_dead(id.seq(), self.group)
+        };
+        Ok(ids.iter().zip(known).map(delete).collect())
+    }
+
+    fn known(&self, ids: &[MessageId]) -> Result<Vec<Option<Known>>, LedgerError> {
+        ids.iter().map(|id| self.known_one(*id)).collect::<Result<_, _>>().map_err(StoreError::on_reading)
+    }
+
+    /// None when there is no message of that very id.
+    fn known_one(&self, id: MessageId) -> Result<Option<Known>, StoreError> {
+        let seq = id.seq();
+        if id.salt() != self.book.salt {
+            return Ok(None);
+        }
+        let cached = self.book.bodies.get(seq).map(|row| Stub { at: row.at, ack_required: row.ack_required });
+        let stub = match cached {
+            None => self.store.stub(seq)?,
+            cached => cached,
+        };
+        let Some(stub) = stub else { return Ok(None) };
+        if MessageId::new(stub.at, seq, self.book.salt) != id {
+            // Nobody's id, unless it is the row's time that is wrong.
+            return self.store.require_sound(seq).map(|()| None);
+        }
+        let ended = if self.book.line.find(seq).is_none() { self.store.status_of(seq)? } else { None };
+        Ok(Some(Known { stub, ended }))
+    }
+}
