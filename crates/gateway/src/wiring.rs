@@ -5,6 +5,7 @@ mod devices;
 mod ledger;
 mod policies;
 mod quotas;
+mod redis;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, TlsCertificates};
 
 /// Where Redis is, and how to log in there. Shown without the credentials, always.
 #[derive(Clone)]
@@ -11,11 +11,33 @@ pub struct Endpoint(ConnectionInfo);
 #[error("is not the URL of a Redis")]
 pub struct BadUrl;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadRoots {
+    #[error("holds no certificates in PEM")]
+    NoCertificates,
+    #[error("is for a URL with rediss:// only")]
+    NoTls,
+}
+
 impl Endpoint {
     /// `redis://[user:password@]host[:port][/db]`, `rediss://…` over TLS, or `redis+unix:///path`.
     pub fn parse(url: &str) -> Result<Self, BadUrl> {
         let info = url.into_connection_info().map_err(|_| BadUrl)?;
         if info.addr().is_supported() { Ok(Self(info)) } else { Err(BadUrl) }
+    }
+
+    /// With these certificates in PEM trusted, and not the system's.
+    pub fn trusting(self, roots_pem: &[u8]) -> Result<Self, BadRoots> {
+        if !matches!(self.0.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Err(BadRoots::NoTls);
+        }
+        let begin = b"-----BEGIN CERTIFICATE-----";
+        if !roots_pem.windows(begin.len()).any(|part| part == begin) {
+            return Err(BadRoots::NoCertificates);
+        }
+        let certificates = TlsCertificates { client_tls: None, root_cert: Some(roots_pem.to_vec()) };
+        let client = Client::build_with_tls(self.0, certificates).map_err(|_| BadRoots::NoCertificates)?;
+        Ok(Self(client.get_connection_info().clone()))
     }
 
     pub(crate) fn info(&self) -> ConnectionInfo {
@@ -58,6 +80,16 @@ mod tests {
         assert!(!format!("{endpoint:?}").contains("sesame"));
         let moved = endpoint.at(("10.0.0.9", 7_000));
         assert_eq!((moved.addr().to_string().as_str(), moved.redis_settings().db()), ("10.0.0.9:7000", 3));
+    }
+
+    #[test]
+    fn roots_are_certificates_and_for_tls() {
+        let endpoint = |url| Endpoint::parse(url).unwrap();
+        let half = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for wrong in [b"".as_slice(), b"no such thing", half] {
+            assert_eq!(endpoint("rediss://host/").trusting(wrong).unwrap_err(), BadRoots::NoCertificates);
+        }
+        assert_eq!(endpoint("redis://host/").trusting(half).unwrap_err(), BadRoots::NoTls);
     }
 
     #[test]

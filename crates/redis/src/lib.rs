@@ -9,4 +9,4 @@ mod link;
 pub mod quotas;
 mod script;
 
-pub use endpoint::{BadUrl, Endpoint};
+pub use endpoint::{BadRoots, BadUrl, Endpoint};

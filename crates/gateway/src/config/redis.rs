@@ -1,4 +1,5 @@
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::MS_MAX;
@@ -15,6 +16,8 @@ pub enum BucketsSettings {
 pub struct RedisSettings {
     /// May hold a password. Whoever dials it checks the rest of it.
     pub url: String,
+    /// The file of certificates that the server's is checked against; the system's when there is none.
+    pub tls_roots: Option<PathBuf>,
     pub prefix: String,
     pub connect_timeout: Duration,
     pub call_timeout: Duration,
@@ -51,6 +54,11 @@ impl RedisSettings {
             let fix = "such as \"redis://:password@example.com:6379/0\", or rediss:// for TLS";
             reader.problem_with_fix("redis.url", "is not the URL of a Redis", fix);
         }
+        let roots = reader.text("redis.tls_roots");
+        if !roots.is_empty() && !url.starts_with("rediss://") {
+            let fix = "write rediss:// in redis.url, or leave this empty";
+            reader.problem_with_fix("redis.tls_roots", "is for a redis.url over TLS", fix);
+        }
         let prefix = reader.text("redis.prefix");
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if !(1..=PREFIX_BYTES_MAX).contains(&prefix.len()) || !prefix.bytes().all(fits) {
@@ -59,6 +67,7 @@ impl RedisSettings {
         }
         Self {
             url: url.to_owned(),
+            tls_roots: (!roots.is_empty()).then(|| PathBuf::from(roots)),
             prefix: prefix.to_owned(),
             connect_timeout: reader.millis("redis.connect_timeout_ms", 1..=MS_MAX),
             call_timeout: reader.millis("redis.call_timeout_ms", 1..=10_000),
@@ -75,8 +84,6 @@ impl fmt::Debug for RedisSettings {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::config::{Loaded, Sources};
 
@@ -101,13 +108,13 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_without_the_url() {
-        let text =
-            "[limits]\nstore = \"reddis\"\n[redis]\nurl = \"http://:open-sesame@db\"\nprefix = \"a{b}\"\n";
+        let text = "[limits]\nstore = \"reddis\"\n[redis]\nurl = \"http://:open-sesame@db\"\nprefix = \"a{b}\"\ntls_roots = \"ca.pem\"\n";
         let problems = load(text).unwrap_err();
         for part in [
             "tidegate.toml:2: limits.store: \"reddis\" is not known; choose \"memory\" or \"redis\"",
             "tidegate.toml:4: redis.url: is not the URL of a Redis; such as",
             "tidegate.toml:5: redis.prefix: \"a{b}\" must be",
+            "tidegate.toml:6: redis.tls_roots: is for a redis.url over TLS; write rediss://",
         ] {
             assert!(problems.contains(part), "{part}\nnot in {problems}");
         }

@@ -1,15 +1,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tidegate_adapters::buckets::memory::{self, MemoryBuckets};
 use tidegate_domain::Clock;
 use tidegate_domain::limits::Policies;
-use tidegate_redis::Endpoint;
 use tidegate_redis::buckets::{Options, RedisBuckets};
 
 use crate::config::{BucketsSettings, RedisSettings, Settings};
 use crate::live_policies::{LivePolicies, ReadPolicies};
+
+use super::redis::endpoint;
 
 /// Well below the shortest life of an idle bucket, a minute.
 const SWEEP_PERIOD: Duration = Duration::from_secs(15);
@@ -55,8 +55,7 @@ fn in_memory(buckets_max: usize, clock: Arc<dyn Clock>) -> Arc<MemoryBuckets> {
 }
 
 fn options(redis: &RedisSettings) -> anyhow::Result<Options> {
-    let endpoint = Endpoint::parse(&redis.url).context("redis.url")?;
-    let mut options = Options::new(endpoint);
+    let mut options = Options::new(endpoint(redis)?);
     options.prefix.clone_from(&redis.prefix);
     options.connect_timeout = redis.connect_timeout;
     options.call_timeout = redis.call_timeout;

@@ -1,3 +1,5 @@
+mod tls;
+
 use std::collections::BTreeSet;
 
 use serde_json::json;

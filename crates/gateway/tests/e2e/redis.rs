@@ -1,4 +1,5 @@
 mod quotas;
+mod tls;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

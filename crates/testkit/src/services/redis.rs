@@ -1,5 +1,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ const POLL: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Redis {
     pub address: SocketAddr,
+    /// For connections over TLS, if it has a certificate.
+    pub tls_address: SocketAddr,
     /// Where the nodes of a cluster meet.
     bus: SocketAddr,
     options: RedisOptions,
@@ -30,6 +33,8 @@ pub struct RedisOptions {
     pub cluster: Cluster,
     /// Keeps what it was told over a restart.
     pub append_only: bool,
+    /// The files of a certificate and of its key, in PEM.
+    pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,9 +54,9 @@ impl Redis {
 
     pub fn start_with(options: RedisOptions) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("tidegate-redis-").tempdir()?;
-        let (address, bus) = (free_address()?, free_address()?);
-        let server = spawn(address, bus, &options, &dir)?;
-        let redis = Self { address, bus, options, dir, server };
+        let (address, tls_address, bus) = (free_address()?, free_address()?, free_address()?);
+        let server = spawn([address, tls_address, bus], &options, &dir)?;
+        let redis = Self { address, tls_address, bus, options, dir, server };
         redis.wait_until_ready()?;
         if redis.options.cluster == Cluster::AllSlots {
             redis.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?;
@@ -83,7 +88,8 @@ impl Redis {
 
     /// On the same port, after a kill.
     pub fn restart(&mut self) -> anyhow::Result<()> {
-        self.server = spawn(self.address, self.bus, &self.options, &self.dir)?;
+        let addresses = [self.address, self.tls_address, self.bus];
+        self.server = spawn(addresses, &self.options, &self.dir)?;
         self.wait_until_ready()
     }
 
@@ -159,8 +165,7 @@ fn wait_for(redis: &Redis, part: &str, words: &[&str]) -> anyhow::Result<()> {
 }
 
 fn spawn(
-    address: SocketAddr,
-    bus: SocketAddr,
+    [address, tls_address, bus]: [SocketAddr; 3],
     options: &RedisOptions,
     dir: &TempDir,
 ) -> anyhow::Result<Tied> {
@@ -170,6 +175,10 @@ fn spawn(
     command.args(["--appendonly", if options.append_only { "yes" } else { "no" }]);
     if let Some(password) = &options.password {
         command.args(["--requirepass", password]);
+    }
+    if let Some((certificate, key)) = &options.certificate {
+        command.args(["--tls-port", &tls_address.port().to_string(), "--tls-auth-clients", "no"]);
+        command.arg("--tls-cert-file").arg(certificate).arg("--tls-key-file").arg(key);
     }
     if options.cluster != Cluster::No {
         command.args(["--cluster-enabled", "yes", "--cluster-port", &bus.port().to_string()]);
