@@ -1,6 +1,7 @@
 //! The command line.
 
 mod secrets;
+mod transfer;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,6 +35,10 @@ enum Command {
     CheckConfig(SettingsArgs),
     /// Bring the schema of the PostgreSQL ledger up to date, and stop.
     Migrate(SettingsArgs),
+    /// Write the whole ledger into an archive, to be imported into another one.
+    Export(transfer::ExportArgs),
+    /// Read an archive into an empty ledger.
+    Import(transfer::ImportArgs),
     /// Show the configuration reference.
     Config {
         /// Print the compiled-in defaults: a commented file with every setting.
@@ -68,6 +73,8 @@ impl Cli {
             Command::Serve(args) => serve(args),
             Command::CheckConfig(args) => check_config(args),
             Command::Migrate(args) => migrate(args),
+            Command::Export(args) => transfer::export(args),
+            Command::Import(args) => transfer::import(args),
             Command::Config { .. } => secrets::print(config::DEFAULT),
             Command::HashPassword => secrets::hash_password(),
             Command::NewApiKey => secrets::new_api_key(),

@@ -6,6 +6,7 @@
 
 mod accelerator;
 mod announcement;
+mod archive;
 pub mod cli;
 pub mod config;
 pub mod devices;

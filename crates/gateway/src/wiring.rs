@@ -5,6 +5,7 @@ mod devices;
 mod ledger;
 mod policies;
 mod quotas;
+mod transfer;
 mod redis;
 
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ use self::ledger::{LedgerClock, Opened};
 
 pub use self::ledger::migrate;
 pub use self::policies::policies;
+pub use self::transfer::{export, import};
 
 /// sysexits' EX_IOERR: the disk failed under the ledger.
 const IO_ERROR: i32 = 74;

@@ -85,7 +85,7 @@ pub fn outcome(outcome: Outcome) -> (i16, i64, Option<String>) {
 }
 
 /// PostgreSQL's text holds every character but one.
-fn text(reason: String) -> String {
+pub fn text(reason: String) -> String {
     if reason.contains('\0') { reason.replace('\0', "\u{fffd}") } else { reason }
 }
 

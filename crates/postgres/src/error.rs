@@ -14,6 +14,8 @@ pub enum OpenError {
     Unsafe(&'static str),
     #[error("PostgreSQL {0} is too old: 15 or later is needed")]
     TooOld(String),
+    #[error("{0}")]
+    Refused(String),
     #[error("the database has been changed by a newer gateway, which this one can't work beside")]
     Newer,
 }

@@ -30,6 +30,7 @@ mod settle;
 mod slot_configs;
 mod slots;
 mod sweep;
+mod transfer;
 mod wakes;
 
 pub use clock::ServerClock;
@@ -38,3 +39,4 @@ pub use error::OpenError;
 pub use migrations::migrate;
 pub use open::Postgres;
 pub use options::{Options, Tls};
+pub use transfer::{export, import};

@@ -34,7 +34,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
 }];
 
 /// Gateways that start together wait for the one that migrates.
-const LOCK: i64 = 0x7469_6465_6761_7465;
+pub(crate) const LOCK: i64 = 0x7469_6465_6761_7465;
 
 /// Brings the database's schema to this version. Does nothing when it is there already, or further.
 pub async fn migrate(options: &Options) -> Result<(), OpenError> {

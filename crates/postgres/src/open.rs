@@ -129,7 +129,7 @@ pub async fn connect(options: &Options) -> Result<Client, OpenError> {
     }
 }
 
-async fn check_server(client: &Client, options: &Options) -> Result<Durability, OpenError> {
+pub async fn check_server(client: &Client, options: &Options) -> Result<Durability, OpenError> {
     let show = async |name: &str| -> Result<String, OpenError> {
         let row = client.query_one("SELECT current_setting($1)", &[&name]).await?;
         Ok(row.get(0))

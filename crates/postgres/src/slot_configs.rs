@@ -90,7 +90,7 @@ impl Core {
     }
 }
 
-fn config(name: &SlotConfigName, row: &Row) -> Result<SlotConfig, LedgerError> {
+pub fn config(name: &SlotConfigName, row: &Row) -> Result<SlotConfig, LedgerError> {
     let text: &str = row.get(4);
     Ok(SlotConfig {
         name: name.clone(),
@@ -105,7 +105,7 @@ fn config(name: &SlotConfigName, row: &Row) -> Result<SlotConfig, LedgerError> {
     })
 }
 
-fn calendar_text(calendar: &Calendar) -> String {
+pub fn calendar_text(calendar: &Calendar) -> String {
     let blackouts: Vec<_> =
         calendar.blackouts.iter().map(|period| [period.from.millis(), period.to.millis()]).collect();
     let hours = calendar.business_hours.as_ref().map(|hours| {

@@ -103,7 +103,7 @@ fn place_of(url: &str) -> String {
     format!("{scheme}://{host}/{path}")
 }
 
-fn embedded_options(settings: &EmbeddedSettings, all: &Settings) -> embedded::Options {
+pub(super) fn embedded_options(settings: &EmbeddedSettings, all: &Settings) -> embedded::Options {
     let shared = &settings.shared;
     embedded::Options {
         dir: settings.path.clone(),
@@ -123,7 +123,7 @@ fn embedded_options(settings: &EmbeddedSettings, all: &Settings) -> embedded::Op
     }
 }
 
-fn postgres_options(settings: &PostgresSettings, all: &Settings) -> postgres::Options {
+pub(super) fn postgres_options(settings: &PostgresSettings, all: &Settings) -> postgres::Options {
     let shared = &settings.shared;
     let tls = if settings.tls { Tls::On { roots: settings.tls_roots.clone() } } else { Tls::Off };
     postgres::Options {

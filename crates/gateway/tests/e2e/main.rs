@@ -32,4 +32,5 @@ mod sink;
 mod slot_config;
 mod slots;
 mod stopping;
+mod transfer;
 mod warnings;

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_domain::Clock as _;
+use tidegate_domain::transfer::{Export, Import, Manifest};
 use tidegate_postgres::{Options, Postgres, SessionHook};
 use tidegate_testkit::services;
 use tidegate_testkit::{Backend, Opened, Setup, TestClock};
@@ -110,6 +111,15 @@ impl Backend for PostgresBackend {
         let client = self.client().await?;
         client.batch_execute(include_str!("void_leases.sql")).await?;
         Ok(())
+    }
+
+    async fn export(&self, setup: &Setup) -> anyhow::Result<Box<dyn Export>> {
+        // Connections of a ledger that was closed end when the server notices.
+        Ok(tidegate_postgres::export(&self.options(setup), true).await?)
+    }
+
+    async fn import(&self, setup: &Setup, manifest: Manifest) -> anyhow::Result<Box<dyn Import>> {
+        Ok(tidegate_postgres::import(self.options(setup), manifest).await?)
     }
 }
 

@@ -16,3 +16,8 @@ fn the_queues_on_postgres_agree_with_the_model() {
 fn the_slots_on_postgres_agree_with_the_model() {
     drive::compare_slots_with_model(30, PostgresBackend::new);
 }
+
+#[test]
+fn a_ledger_moved_on_postgres_agrees_with_the_model() {
+    drive::compare_moves_with_model(15, 2, |_| PostgresBackend::new());
+}

@@ -103,7 +103,9 @@ impl Store {
             let (quota, deferrals) = (account.quota, account.deferrals.clone());
             Entry::Quota(QuotaEntry { user: Clone::clone(user), quota, deferrals })
         };
-        Ok(book.quotas.all().map(quota).collect())
+        let mut accounts: Vec<_> = book.quotas.all().collect();
+        accounts.sort_unstable_by_key(|(user, _)| *user);
+        Ok(accounts.into_iter().map(quota).collect())
     }
 
     /// Every version of every configuration, in order, with the number of its configuration.
