@@ -135,13 +135,14 @@ impl Cluster {
     pub async fn ready_within(&self, within: Duration) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         loop {
-            let mut waiting = Vec::new();
-            for node in self.nodes() {
-                if !node.is_ready().await {
-                    waiting.push(node);
+            let probes: Vec<_> = self.nodes().map(|node| (node, tokio::spawn(node.is_ready()))).collect();
+            let mut waiting = None;
+            for (node, ready) in probes {
+                if !ready.await? {
+                    waiting = Some(node);
                 }
             }
-            match waiting.first() {
+            match waiting {
                 None => return Ok(begun.elapsed()),
                 Some(node) if begun.elapsed() > within => {
                     bail!("{} is not ready after {within:?}:\n{}", node.name, node.last_words());

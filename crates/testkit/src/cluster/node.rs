@@ -56,9 +56,14 @@ impl Node {
         Ok(Self { name, address, shared, role, dir, clock_skew_s, life, process })
     }
 
-    pub async fn is_ready(&self) -> bool {
-        let reply = ask(self.address, "GET", "/health/ready", &[], b"", PROBED_WITHIN).await;
-        reply.is_some_and(|reply| reply.status == 200)
+    /// Says so, and proves it where it serves anything beside.
+    pub fn is_ready(&self) -> impl Future<Output = bool> + Send + use<> {
+        let (address, is_gateway) = (self.address, self.role == "gateway");
+        let ok = move |path: &'static str| async move {
+            let reply = ask(address, "GET", path, &[], b"", PROBED_WITHIN).await;
+            reply.is_some_and(|reply| reply.status == 200)
+        };
+        async move { ok("/health/ready").await && (!is_gateway || ok("/api/v1/stats").await) }
     }
 
     /// `kill -9`.
@@ -130,6 +135,8 @@ connection_wait_ms = 1000
 connect_timeout_ms = 1000
 statement_timeout_ms = 1500
 lock_timeout_ms = 1000
+[quotas]
+accelerator = "redis"
 [limits]
 store = "redis"
 [redis]
