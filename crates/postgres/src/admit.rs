@@ -34,7 +34,7 @@ impl Operation for Admissions {
             match sheet.send(core).await {
                 Err(error) if error.is_code(RACE) && races < RACES_MAX => races += 1,
                 Err(error) if error.is_code(NO_PARTITION) && races < RACES_MAX => {
-                    core.turn_partitions().await?;
+                    core.make_partitions().await?;
                     races += 1;
                 }
                 result => break result.map_err(|error| error.meaning(Access::Write))?,

@@ -26,6 +26,7 @@ mod queues;
 mod quotas;
 mod records;
 mod reserve;
+mod retire;
 mod settle;
 mod slot_configs;
 mod slots;

@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("migrations/v1/dead.sql"),
         include_str!("migrations/v1/sweep.sql"),
         include_str!("migrations/v1/partitions.sql"),
+        include_str!("migrations/v1/retirement.sql"),
         include_str!("migrations/v1/slots.sql"),
         include_str!("migrations/v1/slot_configs.sql"),
         include_str!("migrations/v1/reserve.sql"),

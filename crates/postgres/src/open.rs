@@ -10,6 +10,7 @@ use crate::batch::Batcher;
 use crate::connection::{self, Connections, Params};
 use crate::hand::{Ending, Extensions};
 use crate::reserve::Reservations;
+use crate::retire::Pause;
 use crate::settle::Settlements;
 use crate::slot_configs::SlotConfigs;
 use crate::wakes::Wakes;
@@ -40,6 +41,7 @@ pub struct Core {
     pub options: Options,
     pub wakes: Arc<Wakes>,
     pub slot_configs: SlotConfigs,
+    pub retiring: Pause,
     pub salt: u32,
 }
 
@@ -55,8 +57,9 @@ impl Postgres {
         let life: i64 = row.get(1);
         let connections = Connections::new(&options)?;
         let wakes = Arc::new(Wakes::new(life));
-        let core = Arc::new(Core { connections, options, wakes, slot_configs: SlotConfigs::default(), salt });
-        core.turn_partitions().await?;
+        let (slot_configs, retiring) = Default::default();
+        let core = Arc::new(Core { connections, options, wakes, slot_configs, retiring, salt });
+        core.make_partitions().await?;
         core.ask_the_time().await?;
         let (health_sender, health) = watch::channel(Health::Ready);
         let background = vec![

@@ -84,7 +84,7 @@ impl Operation for Reservations {
             match send(core, &items, &configs).await {
                 Err(error) if error.is_code(RACE) && tries < RACES_MAX => tries += 1,
                 Err(error) if error.is_code(NO_PARTITION) && tries < RACES_MAX => {
-                    core.turn_partitions().await?;
+                    core.make_partitions().await?;
                     tries += 1;
                 }
                 Err(error) if error.is_code(STALE_CONFIG) && tries < RACES_MAX => {

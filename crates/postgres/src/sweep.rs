@@ -7,25 +7,51 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::codes::{bounded, duration};
 use crate::open::Core;
 
-/// How much one statement of a sweep takes on.
+/// How much one statement of a sweep takes on, and how many of one kind a sweep is made of.
 const SLICE: i32 = 1_000;
-/// Slices of old keys, and of old slots, that one sweep forgets.
+const SLICES: usize = 100;
+/// Slices of old keys, of old slots and of what was kept of old messages, that one sweep forgets.
 const FORGOTTEN_SLICES: usize = 20;
 
-/// Sweeps now and then, for ever, and knows by that how the ledger is doing.
+/// What a sweep is made of. None of them waits for another to succeed.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    EndLeases,
+    Expire,
+    ForgetKeys,
+    ForgetSlots,
+    MakePartitions,
+    ForgetKept,
+    Retire,
+}
+
+const STEPS: [Step; 7] = [
+    Step::EndLeases,
+    Step::Expire,
+    Step::ForgetKeys,
+    Step::ForgetSlots,
+    Step::MakePartitions,
+    Step::ForgetKept,
+    Step::Retire,
+];
+
+/// Sweeps now and then, for ever, and watches how the server is doing.
 pub async fn run(core: Arc<Core>, health: watch::Sender<Health>) {
     // Not at once: whoever opens a ledger need not meet a sweep over its first calls.
     let mut ticks = interval_at(Instant::now() + core.options.sweep_every, core.options.sweep_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut trouble = None;
     loop {
         ticks.tick().await;
-        let swept = match core.ask_the_time().await {
-            Ok(()) => core.sweep().await,
-            Err(error) => Err(error),
-        };
-        let now = match swept {
-            Ok(()) => Health::Ready,
-            Err(LedgerError::NoSpace(why)) => Health::ReadOnly(why),
+        let now = match core.look_at_server().await {
+            // A sweep that fails is a nuisance; the server does what it is asked for.
+            Ok(()) => match core.sweep().await {
+                Err(LedgerError::NoSpace(why)) => Health::ReadOnly(why),
+                swept => {
+                    report(&mut trouble, swept.err().map(|error| error.to_string()));
+                    Health::Ready
+                }
+            },
             Err(error) => Health::Away(error.to_string()),
         };
         health.send_if_modified(|before| {
@@ -39,44 +65,80 @@ pub async fn run(core: Arc<Core>, health: watch::Sender<Health>) {
     }
 }
 
+/// Once, not with every sweep.
+fn report(before: &mut Option<String>, now: Option<String>) {
+    if *before != now {
+        match &now {
+            Some(error) => tracing::warn!(error, "sweeping the ledger on PostgreSQL fails in part"),
+            None => tracing::info!("sweeping the ledger on PostgreSQL succeeds again"),
+        }
+        *before = now;
+    }
+}
+
 impl Core {
-    pub async fn sweep(&self) -> Result<(), LedgerError> {
-        let mut woken = false;
-        while self.slice("SELECT end_leases($1)").await? > 0 {
-            woken = true;
+    /// Whether it answers, and can be written to: a standby can't.
+    async fn look_at_server(&self) -> Result<(), LedgerError> {
+        self.ask_the_time().await?;
+        let rows = self.read("SELECT current_setting('transaction_read_only')", &[]).await?;
+        if rows.first().is_some_and(|row| row.get::<_, &str>(0) == "on") {
+            return Err(LedgerError::Unavailable("the server is read-only".to_owned()));
         }
-        // What others hold just now is left to them.
-        let mut before = i32::MAX;
-        loop {
-            let found = self.slice("SELECT expire_all($1)").await?;
-            woken |= found > 0;
-            if found < SLICE && found >= before || found == 0 {
-                break;
-            }
-            before = found;
-        }
-        if woken {
-            self.wakes.wake_all();
-        }
-        let window_ms = duration(self.options.idempotency_window_ms);
-        self.forget("SELECT forget_keys($1, $2)", window_ms).await?;
-        self.forget("SELECT forget_slots($1, $2)", duration(self.options.slot_retention_ms)).await?;
-        self.turn_partitions().await
+        Ok(())
     }
 
-    /// Makes new partitions, and drops one that is old enough.
-    pub async fn turn_partitions(&self) -> Result<(), LedgerError> {
-        let messages = bounded(self.options.partition_messages.max(1));
-        self.write("SELECT ensure_partitions($1)", &[&messages]).await?;
-        let retention_ms = duration(self.options.retention_ms);
-        self.forget("SELECT forget_kept($1, $2)", retention_ms).await?;
-        let rows = self.write("SELECT old_partition($1)", &[&retention_ms]).await?;
-        if let Some(first) = rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) {
-            // Others were in the way: there is no hurry.
-            match self.write("SELECT drop_partition($1, $2)", &[&first, &retention_ms]).await {
-                Ok(_) => tracing::info!(first, "a partition of old messages is dropped"),
-                Err(error) => tracing::debug!(%error, first, "a partition of old messages stays for now"),
+    /// All of it, as far as it goes: the error is the first, or what is worse.
+    pub async fn sweep(&self) -> Result<(), LedgerError> {
+        let mut swept = Ok(());
+        for step in STEPS {
+            if let Err(error) = self.step(step).await {
+                if swept.is_ok() || matches!(error, LedgerError::NoSpace(_)) {
+                    swept = Err(error);
+                }
+                // With the server away, the others would only take their time to fail as well.
+                if self.ask_the_time().await.is_err() {
+                    break;
+                }
             }
+        }
+        swept
+    }
+
+    async fn step(&self, step: Step) -> Result<(), LedgerError> {
+        match step {
+            Step::EndLeases => self.release_slices("SELECT end_leases($1)").await,
+            Step::Expire => self.release_slices("SELECT expire_all($1)").await,
+            Step::ForgetKeys => {
+                let window_ms = duration(self.options.idempotency_window_ms);
+                self.forget("SELECT forget_keys($1, $2)", window_ms).await
+            }
+            Step::ForgetSlots => {
+                let retention_ms = duration(self.options.slot_retention_ms);
+                self.forget("SELECT forget_slots($1, $2)", retention_ms).await
+            }
+            Step::MakePartitions => self.make_partitions().await,
+            Step::ForgetKept => {
+                let retention_ms = duration(self.options.retention_ms);
+                self.forget("SELECT forget_kept($1, $2)", retention_ms).await
+            }
+            Step::Retire => self.retire().await,
+        }
+    }
+
+    /// For the messages that come next.
+    pub async fn make_partitions(&self) -> Result<(), LedgerError> {
+        let messages = bounded(self.options.partition_messages.max(1));
+        self.write("SELECT ensure_partitions($1)", &[&messages]).await.map(drop)
+    }
+
+    /// Until there is nothing left to end, or others hold what there is. Somebody may wait for what comes next.
+    async fn release_slices(&self, sql: &str) -> Result<(), LedgerError> {
+        for _ in 0..SLICES {
+            let rows = self.write(sql, &[&SLICE]).await?;
+            if rows.first().is_none_or(|row| row.get::<_, i32>(0) == 0) {
+                break;
+            }
+            self.wakes.wake_all();
         }
         Ok(())
     }
@@ -90,10 +152,5 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    async fn slice(&self, sql: &str) -> Result<i32, LedgerError> {
-        let rows = self.write(sql, &[&SLICE]).await?;
-        Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 }

@@ -12,3 +12,5 @@ mod model;
 mod opening;
 mod order;
 mod retention;
+mod session;
+mod sweeping;

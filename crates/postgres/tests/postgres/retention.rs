@@ -1,13 +1,14 @@
 //! Old messages go with their partition; what is still of use stays.
 
 use tidegate_domain::{
-    Admitted, Filter, Ledger as _, MessageId, Outcome, Page, Queues as _, Requeued, Status,
+    Admitted, Clock as _, Filter, Ledger as _, MessageId, Outcome, Page, Queues as _, Requeued, Status,
 };
 use tidegate_postgres::{Options, Postgres};
 use tidegate_testkit::conformance::{queue, sms};
 use tidegate_testkit::{Setup, services};
 
 use crate::backend::PostgresBackend;
+use crate::session::Session;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -57,7 +58,8 @@ async fn a_dropped_partition_leaves_what_is_pending_dead_or_young() {
     assert!(waiting.seq() < 11, "in the first partition");
     setup.clock.advance_ms(HOUR_MS / 2);
     let partitions = || {
-        let sql = "SELECT string_agg(first::text, ' ' ORDER BY first) FROM tidegate.partition";
+        let sql =
+            "SELECT string_agg(first::text, ' ' ORDER BY first) FROM tidegate.partition WHERE kept IS NULL";
         services::Postgres::shared().sql(&backend.database, sql).unwrap()
     };
     assert!(partitions().starts_with("1 11 "), "{}", partitions());
@@ -104,4 +106,116 @@ async fn a_number_without_a_partition_makes_one() {
     services::Postgres::shared().sql(&backend.database, far).unwrap();
     let id = put(&ledger, "far").await;
     assert!(id.seq() > 1_000_000_000 && ledger.message(id).await.unwrap().is_some());
+}
+
+fn changed_meanwhile(body: &str) -> tidegate_domain::Requeue {
+    let id = MessageId::new(tidegate_domain::Timestamp::from_millis(0), 0, 0);
+    tidegate_domain::Requeue { id, body: Some(body.to_owned().into()), delay_ms: 0 }
+}
+
+/// Step by step, as sweeps do it, with others at work on the very messages in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changes_while_old_messages_go_is_kept_as_it_became() {
+    let backend = PostgresBackend::new();
+    let setup = Setup { pending_max: 1_000, ..Setup::default() };
+    let ledger =
+        Postgres::open(Options { partition_messages: 100, ..backend.options(&setup) }).await.unwrap();
+    let session = Session::open(&backend).await;
+    session.run("DROP TABLE message_1, outcome_1, attempt_1; DELETE FROM partition").await;
+    session.run("SELECT ensure_partitions(100)").await;
+    let mut ids = Vec::new();
+    for n in 0..100 {
+        ids.push(put(&ledger, &n.to_string()).await);
+        match n % 4 {
+            0 => end(&ledger, Outcome::Delivered).await,
+            1 => end(&ledger, dead()).await,
+            2 => end(&ledger, Outcome::Retry { delay_ms: 0, reason: "busy".into() }).await,
+            _ => {}
+        }
+        if n % 4 > 1 {
+            // Out of the way of the next.
+            session.run("UPDATE pending SET claimable_at = claimable_at + 7200000 WHERE claimable_at < 1900000000000").await;
+        }
+    }
+    put(&ledger, "the next").await;
+    setup.clock.advance_ms(2 * HOUR_MS);
+    session.set_time(setup.clock.now()).await;
+    let is_so = async |sql: &str| session.0.query_one(sql, &[]).await.unwrap().get::<_, bool>(0);
+    assert!(is_so("SELECT begin_retirement(3600000, 10)").await);
+    assert!(!is_so("SELECT retire_slice(3600000, 50)").await);
+    for at in [1, 61] {
+        let requeue = tidegate_domain::Requeue { id: ids[at], ..changed_meanwhile("edited") };
+        assert_eq!(ledger.requeue(vec![requeue]).await.unwrap(), [Requeued::Requeued]);
+        assert_eq!(ledger.delete_dead(vec![ids[at + 4]]).await.unwrap(), [true]);
+        assert_eq!(ledger.cancel(vec![ids[at + 1]]).await.unwrap(), [tidegate_domain::Cancelled::Cancelled]);
+    }
+    while !is_so("SELECT retire_slice(3600000, 50)").await {}
+    for at in [9, 69] {
+        let requeue = tidegate_domain::Requeue { id: ids[at], ..changed_meanwhile("edited late") };
+        assert_eq!(ledger.requeue(vec![requeue]).await.unwrap(), [Requeued::Requeued]);
+    }
+    let mut before = Vec::new();
+    for id in &ids {
+        before.push(ledger.message(*id).await.unwrap());
+    }
+    let counts = ledger.counts().await.unwrap();
+    // A session of its own: the server counts what a session does.
+    let session = Session::open(&backend).await;
+    session.set_time(setup.clock.now()).await;
+    session.run("SET enable_seqscan TO off; BEGIN; SELECT end_retirement()").await;
+    // Others wait for this step: apart from what was changed last, it moves no message and looks at none.
+    let moved = "SELECT coalesce(sum(n_tup_ins), 0)::bigint FROM pg_stat_xact_user_tables \
+                 WHERE schemaname = 'tidegate' AND relname LIKE 'message%'";
+    let read = "SELECT coalesce(sum(seq_tup_read), 0)::bigint FROM pg_stat_xact_user_tables \
+                WHERE schemaname = 'tidegate' AND relname ~ '^(message|outcome|attempt)'";
+    assert_eq!((session.number(moved).await, session.number(read).await), (6, 0));
+    session.run("COMMIT").await;
+
+    let kept = session.number("SELECT count(*) FROM message WHERE seq <= 100").await;
+    assert_eq!(kept, 75 - 2, "all but what was delivered long ago, and what was deleted");
+    for ((n, id), before) in ids.iter().enumerate().zip(before) {
+        let after = ledger.message(*id).await.unwrap();
+        let expected = if n % 4 == 0 { None } else { before };
+        assert_eq!(after, expected, "message {n}");
+    }
+    assert_eq!(ledger.counts().await.unwrap(), counts);
+    assert_eq!(session.number("SELECT count(*) FROM touched").await, 0);
+    setup.clock.advance_ms(200 * HOUR_MS);
+    let popped = ledger.pop(queue("sms"), 1_000, 0).await.unwrap();
+    assert_eq!(popped.len() as u64, counts.pending, "in line as before");
+}
+
+/// Retired ranges that hold little are put together, and those that hold much are left alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_for_long_stands_in_few_places() {
+    let backend = PostgresBackend::new();
+    let setup = Setup { pending_max: 1_000, ..Setup::default() };
+    let make = || Options { partition_messages: 20, retention_ms: HOUR_MS, ..backend.options(&setup) };
+    let session = Session::open(&backend).await;
+    session.run("DROP TABLE message_1, outcome_1, attempt_1; DELETE FROM partition").await;
+    session.run("SELECT ensure_partitions(20)").await;
+    let ledger = Postgres::open(make()).await.unwrap();
+    let mut kept = Vec::new();
+    for n in 0..200 {
+        let id = put(&ledger, &n.to_string()).await;
+        if n % 20 == 0 || (100..120).contains(&n) {
+            kept.push(id);
+            end(&ledger, dead()).await;
+        } else {
+            end(&ledger, Outcome::Delivered).await;
+        }
+    }
+    setup.clock.advance_ms(2 * HOUR_MS);
+    for _ in 0..30 {
+        ledger.sweep().await.unwrap();
+    }
+    let places = "SELECT count(*) FROM partition WHERE kept IS NOT NULL";
+    let counts = "SELECT count(*) FROM message WHERE seq < 181";
+    assert_eq!(session.number(counts).await, 28, "of the ranges that are full and old");
+    assert!(session.number(places).await <= 5, "in {} places", session.number(places).await);
+    for id in &kept {
+        assert_eq!(ledger.message(*id).await.unwrap().unwrap().status, Status::Dead);
+    }
+    assert_eq!(ledger.delete_dead(kept).await.unwrap(), [true; 29]);
+    put(&ledger, "the next").await;
 }

@@ -1,5 +1,5 @@
 -- Expires waiting messages whose time is over, of one queue or (null) of all. Skips what others hold, so that it never
--- waits, and says how many it found to look at.
+-- waits, and says how many it has ended.
 CREATE FUNCTION expire(p_queue text, p_now bigint, p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_seqs bigint[];
@@ -29,7 +29,7 @@ BEGIN
         SELECT s FROM unnest(seqs) AS s
         WHERE NOT EXISTS (SELECT FROM lease l WHERE l.seq = s AND l.ends_at > p_now));
     PERFORM end_messages(p_now, seqs, array_fill(3::smallint, ARRAY[cardinality(seqs)]), NULL, NULL, NULL);
-    RETURN cardinality(found_seqs);
+    RETURN cardinality(seqs);
 END
 $$;
 
