@@ -1,7 +1,9 @@
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use tidegate_domain::LedgerError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -102,7 +104,10 @@ async fn answer<O: Operation>(operation: &O, calls: Vec<Call<O>>) {
         asked.push((call.items.len(), call.answer));
         items.extend(call.items);
     }
-    let result = operation.run(items).await;
+    // Whatever became of it, the next ones are answered.
+    let result = AssertUnwindSafe(operation.run(items)).catch_unwind().await;
+    let result =
+        result.unwrap_or_else(|_| Err(LedgerError::OutcomeUnknown("the ledger panicked".to_owned())));
     let mut answers = match result {
         Ok(answers) => answers.into_iter(),
         Err(error) => {
@@ -115,5 +120,33 @@ async fn answer<O: Operation>(operation: &O, calls: Vec<Call<O>>) {
     };
     for (count, answer) in asked {
         let _ = answer.send(Ok(answers.by_ref().take(count).collect()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Panics;
+
+    #[async_trait]
+    impl Operation for Panics {
+        type Item = bool;
+        type Answer = bool;
+
+        async fn run(&self, items: Vec<bool>) -> Result<Vec<bool>, LedgerError> {
+            assert!(!items.contains(&true), "as the test wants it");
+            Ok(items)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_its_own_batch_s_alone() {
+        let batcher = Batcher::start(Arc::new(Panics), 10, 10);
+        for _ in 0..3 {
+            let panicked = batcher.call(vec![true]).await;
+            assert!(matches!(panicked, Err(LedgerError::OutcomeUnknown(_))), "{panicked:?}");
+            assert_eq!(batcher.call(vec![false]).await.unwrap(), [false]);
+        }
     }
 }

@@ -62,10 +62,13 @@ impl Queues for Postgres {
     }
 
     async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError> {
+        // What comes meanwhile is not meant.
+        let rows = self.core.read("SELECT last_value FROM message_seq", &[]).await?;
+        let last_place: i64 = rows.first().map_or(0, |row| row.get(0));
         let mut deleted = 0;
         loop {
-            let sql = "SELECT deleted, more FROM purge($1, $2)";
-            let rows = self.core.write(sql, &[&queue.as_str(), &PURGE_SLICE]).await?;
+            let sql = "SELECT deleted, more FROM purge($1, $2, $3)";
+            let rows = self.core.write(sql, &[&queue.as_str(), &last_place, &PURGE_SLICE]).await?;
             let Some(row) = rows.first() else { break };
             deleted += u64::from(row.get::<_, i32>(0).unsigned_abs());
             if !row.get::<_, bool>(1) {

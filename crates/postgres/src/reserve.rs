@@ -222,7 +222,7 @@ impl Core {
         row: &Row,
         from: usize,
     ) -> Result<Slot, LedgerError> {
-        let name: &str = row.get(from);
+        let name: &str = row.try_get(from).map_err(|error| nonsense("slot", error))?;
         let time = |place: usize| Timestamp::from_millis(row.get(from + place));
         let message: Option<i64> = row.get(from + 5);
         Ok(Slot {

@@ -45,6 +45,10 @@ impl Wakes {
     /// Puts an ask into its queue's line, which begins with the first.
     pub fn ask(&self, core: &Arc<Core>, queue: &QueueName, ask: Ask) -> Result<(), LedgerError> {
         let mut lines = self.lines();
+        // A line that has panicked is no reason to refuse whoever comes next.
+        if lines.get(queue).is_some_and(|door| door.asks.is_closed()) {
+            lines.remove(queue);
+        }
         let door = lines.entry(queue.clone()).or_insert_with(|| {
             let (asks, incoming) = mpsc::channel(ASKS_MAX);
             let woken = Arc::new(Notify::new());

@@ -11,6 +11,7 @@ mod large_tables;
 mod model;
 mod opening;
 mod order;
+mod races;
 mod retention;
 mod session;
 mod sweeping;

@@ -16,13 +16,13 @@ CREATE FUNCTION admit(
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    now bigint := now_ms();
+    now bigint;
     items integer := cardinality(p_lane);
     verdicts smallint[] := array_fill(NULL::smallint, ARRAY[items]);
     dues bigint[] := p_due;
     -- Answers that are known before the numbers are given out.
     seqs bigint[] := array_fill(NULL::bigint, ARRAY[items]);
-    ats bigint[] := array_fill(now, ARRAY[items]);
+    ats bigint[];
     same_as integer[] := array_fill(NULL::integer, ARRAY[items]);
     accounts quota[];
     answers quota[];
@@ -49,6 +49,9 @@ BEGIN
             accounts[r.place] := r.account;
         END LOOP;
     END IF;
+    -- Only now: whoever had to wait for a quota would be late with an earlier time.
+    now := now_ms();
+    ats := array_fill(now, ARRAY[items]);
     IF cardinality(p_keys) > 0 THEN
         FOR r IN
             SELECT w.place, o AS used FROM unnest(p_keys) WITH ORDINALITY AS w (key, place) JOIN key o USING (key)

@@ -136,7 +136,7 @@ BEGIN
         SELECT w.seq, p_queue, claim_number * 65536 + w.place, now + p_lease_ms
         FROM unnest(turn.chosen) WITH ORDINALITY AS w (seq, place)
         -- What is left of a lease that has ended.
-        ON CONFLICT (seq) DO UPDATE SET token = excluded.token, ends_at = excluded.ends_at
+        ON CONFLICT (seq) DO UPDATE SET token = excluded.token, ends_at = excluded.ends_at WHERE l.ends_at <= now
         RETURNING l.seq, l.token, l.ends_at, (l.xmax <> 0)::integer AS again
     ), spent AS (
         UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1

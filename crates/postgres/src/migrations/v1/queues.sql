@@ -60,12 +60,16 @@ BEGIN
 END
 $$;
 
+-- Holds the messages meanwhile: nobody claims one, or ends it, whose lease seems over and is being extended.
 CREATE FUNCTION extend(p_seq bigint[], p_ms bigint[], p_token bigint[], p_lease_ms bigint[])
 RETURNS TABLE (place integer) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    now bigint := now_ms();
+    now bigint;
     given integer;
 BEGIN
+    PERFORM take_chains(p_seq);
+    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    now := now_ms();
     -- One by one: the same lease may be there twice, and be cut short to nothing by the first.
     FOR i IN 1 .. cardinality(p_seq) LOOP
         UPDATE lease l SET ends_at = now + p_lease_ms[i]
@@ -93,7 +97,7 @@ CREATE FUNCTION end_by_hand(p_seq bigint[], p_ms bigint[], p_acked boolean)
 RETURNS TABLE (answer smallint, status smallint) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    now bigint := now_ms();
+    now bigint;
     r record;
     seqs bigint[] := '{}';
     statuses smallint[] := '{}';
@@ -102,6 +106,7 @@ DECLARE
 BEGIN
     PERFORM take_chains(p_seq);
     PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    now := now_ms();
     FOR i IN 1 .. cardinality(p_seq) LOOP
         status := NULL;
         done := array_position(seqs, p_seq[i]);
@@ -134,8 +139,9 @@ BEGIN
 END
 $$;
 
--- Deletes a slice of what waits in a queue. Says how many were deleted, and whether there may be more.
-CREATE FUNCTION purge(p_queue text, p_max integer, OUT deleted integer, OUT more boolean)
+-- Deletes a slice of what waits in a queue and came no later than that place in line. Says how many were deleted, and
+-- whether there may be more.
+CREATE FUNCTION purge(p_queue text, p_last_place bigint, p_max integer, OUT deleted integer, OUT more boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint := now_ms();
@@ -144,12 +150,13 @@ DECLARE
 BEGIN
     seqs := ARRAY(
         SELECT p.seq FROM pending p
-        WHERE p.queue = p_queue AND (p.is_head OR p.chained)
+        WHERE p.queue = p_queue AND (p.is_head OR p.chained) AND p.place <= p_last_place
             AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > now)
         ORDER BY p.seq LIMIT p_max);
     more := cardinality(seqs) = p_max;
     PERFORM take_chains(seqs);
     PERFORM FROM pending p WHERE p.seq = ANY (seqs) ORDER BY p.seq FOR UPDATE;
+    now := now_ms();
     SELECT coalesce(array_agg(p.seq), '{}'),
         coalesce(array_agg((CASE WHEN p.expires_at <= now THEN 3 ELSE 4 END)::smallint), '{}')
     INTO seqs, statuses FROM pending p

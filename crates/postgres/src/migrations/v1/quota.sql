@@ -72,14 +72,16 @@ $$;
 -- A fresh window. What was deferred stays due when it was, and counts in the windows it now falls into.
 CREATE FUNCTION put_quota(p_user text, p_max bigint, p_window_ms bigint) RETURNS quota LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    now bigint := now_ms();
+    now bigint;
     q quota;
     former quota;
     later bigint;
     begins bigint;
 BEGIN
-    INSERT INTO quota AS o (user_id, max, window_ms, count, since) VALUES (p_user, p_max, p_window_ms, 0, now)
+    INSERT INTO quota AS o (user_id, max, window_ms, count, since) VALUES (p_user, p_max, p_window_ms, 0, 0)
     ON CONFLICT (user_id) DO UPDATE SET user_id = o.user_id RETURNING * INTO former;
+    -- With the row in hand: a window must not begin before one that somebody was told of while we waited.
+    now := now_ms();
     q := former;
     q.max := p_max; q.window_ms := p_window_ms; q.count := 0; q.since := now;
     WITH window_of AS (

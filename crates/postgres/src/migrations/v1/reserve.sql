@@ -16,7 +16,7 @@ CREATE FUNCTION reserve(
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    now bigint := now_ms();
+    now bigint;
     items integer := cardinality(p_event_at);
     verdicts smallint[] := array_fill(NULL::smallint, ARRAY[items]);
     windows bigint[] := array_fill(NULL::bigint, ARRAY[items]);
@@ -41,6 +41,7 @@ BEGIN
     FOR r IN SELECT array_position(p_configs, b.name) AS at, b AS taken FROM take_slot_books(p_configs, p_versions) b LOOP
         books[r.at] := r.taken;
     END LOOP;
+    now := now_ms();
     FOR r IN SELECT w.at FROM unnest(p_events) WITH ORDINALITY AS w (event, at) JOIN slot s USING (event) LOOP
         known[r.at] := true;
     END LOOP;
@@ -119,12 +120,19 @@ BEGIN
             array_fill(0::smallint, ARRAY[cardinality(carriers)]))
         FROM unnest(carriers) AS i;
     END IF;
-    RETURN QUERY
-    SELECT w.verdict, s.config, s.requested, s.scheduled, s.window_start, s.created_at, s.message_seq, m.admitted_at
-    FROM unnest(verdicts, p_event_at) WITH ORDINALITY AS w (verdict, event_at, place)
-    LEFT JOIN slot s ON s.event = p_events[w.event_at] AND w.verdict IN (0, 1)
-    LEFT JOIN message m ON m.seq = s.message_seq
-    ORDER BY w.place;
+    FOR verdict, config, requested, scheduled, window_start, created_at, message_seq, message_ms IN
+        SELECT w.verdict, s.config, s.requested, s.scheduled, s.window_start, s.created_at, s.message_seq, m.admitted_at
+        FROM unnest(verdicts, p_event_at) WITH ORDINALITY AS w (verdict, event_at, place)
+        LEFT JOIN slot s ON s.event = p_events[w.event_at] AND w.verdict IN (0, 1)
+        LEFT JOIN message m ON m.seq = s.message_seq
+        ORDER BY w.place
+    LOOP
+        IF verdict = 1 AND config IS NULL THEN
+            -- It was another configuration's, which we don't hold.
+            RAISE EXCEPTION 'an event was given back at the same moment' USING ERRCODE = 'TG001';
+        END IF;
+        RETURN NEXT;
+    END LOOP;
 END
 $$;
 

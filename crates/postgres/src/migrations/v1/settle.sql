@@ -7,12 +7,13 @@ CREATE FUNCTION settle(
 ) RETURNS TABLE (place integer, queue text) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    now bigint := now_ms();
+    now bigint;
     valid integer[];
     ended integer[];
 BEGIN
     PERFORM take_chains(p_seq);
     PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    now := now_ms();
     SELECT coalesce(array_agg(v.n), '{}') INTO valid FROM (
         SELECT DISTINCT ON (i.seq) i.n::integer AS n
         FROM unnest(p_seq, p_ms, p_token) WITH ORDINALITY AS i (seq, ms, token, n)

@@ -8,10 +8,10 @@ CREATE FUNCTION put_slot_config(
 DECLARE
     book slot_book;
 BEGIN
-    created_at := now_ms();
     INSERT INTO slot_book AS b (name, version, max_per_window, window_ms, generation, held)
     VALUES (p_name, 0, p_max, p_window_ms, 1, 0)
     ON CONFLICT (name) DO UPDATE SET version = b.version RETURNING * INTO book;
+    created_at := now_ms();
     IF book.window_ms <> p_window_ms THEN
         SELECT (max(w.window_no) + 1) * book.window_ms INTO kept_until FROM slot_window w WHERE w.config = p_name;
         IF kept_until > created_at THEN
@@ -56,7 +56,7 @@ CREATE FUNCTION release(p_event text) RETURNS TABLE (
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    now bigint := now_ms();
+    now bigint;
     book slot_book;
     held slot;
 BEGIN
@@ -66,9 +66,11 @@ BEGIN
         RETURN;
     END IF;
     answer := 0;
+    now := now_ms();
     IF held.message_seq IS NOT NULL THEN
         PERFORM take_chains(ARRAY[held.message_seq]);
         PERFORM FROM pending p WHERE p.seq = held.message_seq FOR UPDATE;
+        now := now_ms();
         IF NOT FOUND OR EXISTS (SELECT FROM lease l WHERE l.seq = held.message_seq AND l.ends_at > now) THEN
             answer := 1;
         END IF;
