@@ -199,9 +199,32 @@ pub fn session_settings(options: &Options) -> String {
     format!(
         "SET search_path TO tidegate; SET statement_timeout TO {}; SET lock_timeout TO {}; \
          SET enable_seqscan TO off; SET enable_hashjoin TO off; SET enable_mergejoin TO off; SET jit TO off; SET plan_cache_mode TO force_generic_plan; \
-         SET default_transaction_isolation TO 'read committed'; SET client_min_messages TO warning",
+         SET default_transaction_isolation TO 'read committed'; SET client_min_messages TO warning; {}; {}",
         options.statement_timeout.as_millis(),
         options.lock_timeout.as_millis(),
+        patience(options.statement_timeout),
+        commits(options.allow_unsafe_server),
+    )
+}
+
+/// A process that stands still, or whose network does, keeps its locks no longer than a statement may take.
+fn patience(statement_timeout: Duration) -> String {
+    let seconds = statement_timeout.as_secs().max(1);
+    format!(
+        "SET idle_in_transaction_session_timeout TO {0}; SET tcp_user_timeout TO {0}; \
+         SET tcp_keepalives_idle TO {seconds}; SET tcp_keepalives_interval TO {seconds}; \
+         SET tcp_keepalives_count TO 3",
+        statement_timeout.as_millis(),
+    )
+}
+
+/// What is answered is on disk, whatever the server's, the database's or the role's default is. A stronger one stays, and
+/// one that was weakened on purpose.
+fn commits(allow_unsafe: bool) -> String {
+    let kept = if allow_unsafe { "'on', 'remote_apply', 'off'" } else { "'on', 'remote_apply'" };
+    format!(
+        "SELECT set_config('synchronous_commit', 'on', false) \
+         WHERE current_setting('synchronous_commit') NOT IN ({kept})"
     )
 }
 

@@ -1,5 +1,5 @@
 use tidegate_domain::LedgerError;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 /// Why the ledger can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,10 @@ pub enum OpenError {
     TooOld(String),
     #[error("{0}")]
     Refused(String),
+    #[error(
+        "somebody else has been changing the ledger's schema, or importing into it, for longer than {0:?}"
+    )]
+    Migrating(std::time::Duration),
     #[error("the database has been changed by a newer gateway, which this one can't work beside")]
     Newer,
 }
@@ -46,7 +50,7 @@ pub fn ledger_error(error: &tokio_postgres::Error, access: Access) -> LedgerErro
         LedgerError::NoSpace(said)
     } else if *code == SqlState::DATA_CORRUPTED || *code == SqlState::INDEX_CORRUPTED {
         LedgerError::Corrupt(said)
-    } else if matches!(answer.severity(), "FATAL" | "PANIC") {
+    } else if matches!(answer.parsed_severity(), Some(Severity::Fatal | Severity::Panic)) {
         lost(access, said)
     } else {
         LedgerError::Unavailable(said)

@@ -1,4 +1,5 @@
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::{OpenError, Options};
 
@@ -36,16 +37,23 @@ const MIGRATIONS: &[Migration] = &[Migration {
 
 /// Gateways that start together wait for the one that migrates.
 pub(crate) const LOCK: i64 = 0x7469_6465_6761_7465;
+/// A migration may take longer than any other statement.
+const LOCK_TIMEOUTS: u32 = 10;
 
 /// Brings the database's schema to this version. Does nothing when it is there already, or further.
 pub async fn migrate(options: &Options) -> Result<(), OpenError> {
     let mut client = crate::open::connect(options).await?;
-    migrate_on(&mut client).await
+    migrate_on(&mut client, options).await
 }
 
-pub(crate) async fn migrate_on(client: &mut Client) -> Result<(), OpenError> {
+pub(crate) async fn migrate_on(client: &mut Client, options: &Options) -> Result<(), OpenError> {
     let transaction = client.transaction().await?;
-    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    let patience = options.lock_timeout * LOCK_TIMEOUTS;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout TO {}", patience.as_millis())).await?;
+    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(|error| {
+        let is_held = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+        if is_held { OpenError::Migrating(patience) } else { error.into() }
+    })?;
     // Without the right to make a schema, one that is there does.
     if transaction.query_opt("SELECT FROM pg_namespace WHERE nspname = 'tidegate'", &[]).await?.is_none() {
         transaction.batch_execute("CREATE SCHEMA tidegate").await?;

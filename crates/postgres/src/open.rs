@@ -50,7 +50,7 @@ impl Postgres {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let mut client = connect(&options).await?;
         let durability = check_server(&client, &options).await?;
-        migrations::migrate_on(&mut client).await?;
+        migrations::migrate_on(&mut client, &options).await?;
         client.batch_execute(&connection::session_settings(&options)).await?;
         let row = client.query_one("SELECT salt, nextval('life_seq') FROM meta", &[]).await?;
         let salt = u32::try_from(row.get::<_, i32>(0)).unwrap_or_default();
@@ -151,8 +151,12 @@ pub async fn check_server(client: &Client, options: &Options) -> Result<Durabili
         }
     }
     if show("synchronous_commit").await? == "off" {
-        durability = Durability::OsBuffer;
-        tracing::warn!("synchronous_commit is off: a crash of the server loses acknowledged messages");
+        if options.allow_unsafe_server {
+            durability = Durability::OsBuffer;
+            tracing::warn!("synchronous_commit is off: a crash of the server loses acknowledged messages");
+        } else {
+            tracing::warn!("synchronous_commit is off on the server; this gateway turns it on for itself");
+        }
     }
     Ok(durability)
 }

@@ -32,7 +32,7 @@ pub async fn export(options: &Options, live: bool) -> Result<Box<dyn Export>, Op
 pub async fn import(options: Options, manifest: Manifest) -> Result<Box<dyn Import>, OpenError> {
     let mut client = session(&options).await?;
     check_server(&client, &options).await?;
-    migrations::migrate_on(&mut client).await?;
+    migrations::migrate_on(&mut client, &options).await?;
     Ok(Box::new(Arrival::begin(client, options, manifest).await?))
 }
 

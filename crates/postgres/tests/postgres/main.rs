@@ -14,4 +14,5 @@ mod order;
 mod races;
 mod retention;
 mod session;
+mod stalls;
 mod sweeping;

@@ -1,9 +1,15 @@
 //! What a ledger asks of its server before it works with it.
 
-use tidegate_domain::{Durability, Health, Ledger as _};
-use tidegate_postgres::{OpenError, Options, Postgres};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate_domain::{Durability, Health, Ledger as _, Queues as _};
+use tidegate_postgres::{OpenError, Options, Postgres, SessionHook};
 use tidegate_testkit::Setup;
-use tidegate_testkit::services;
+use tidegate_testkit::conformance::{queue, sms};
+use tidegate_testkit::services::{self, PostgresOptions};
+use tokio::time::timeout;
 
 use crate::backend::PostgresBackend;
 
@@ -41,4 +47,82 @@ async fn a_server_that_is_away_is_an_error_within_the_deadline() {
     assert!(matches!(Postgres::open(options).await.unwrap_err(), OpenError::Server(_)));
     let options = Options::new("this is no url");
     assert!(matches!(Postgres::open(options).await.unwrap_err(), OpenError::Settings(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_answered_is_on_disk_whatever_the_server_s_default() {
+    let settings = vec![("synchronous_commit".to_owned(), "off".to_owned())];
+    let server = services::Postgres::start(PostgresOptions { durable: true, settings }).unwrap();
+    for (default, allow_unsafe_server, expected, durability) in [
+        ("off", false, "on", Durability::Fsync),
+        ("off", true, "off", Durability::OsBuffer),
+        ("local", false, "on", Durability::Fsync),
+        ("remote_apply", false, "remote_apply", Durability::Fsync),
+    ] {
+        server.sql("postgres", &format!("ALTER ROLE postgres SET synchronous_commit TO {default}")).unwrap();
+        let seen: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let witness = seen.clone();
+        let session_hook = SessionHook(Arc::new(move |client| {
+            let witness = witness.clone();
+            Box::pin(async move {
+                let row = client.query_one("SELECT current_setting('synchronous_commit')", &[]).await?;
+                witness.lock().unwrap().insert(row.get(0));
+                Ok(())
+            })
+        }));
+        let options = Options {
+            allow_unsafe_server,
+            session_hook: Some(session_hook),
+            ..Options::new(server.url("postgres"))
+        };
+        let ledger = Postgres::open(options).await.unwrap();
+        ledger.admit(vec![sms("a").0]).await.unwrap();
+        assert_eq!(ledger.durability(), durability, "{default}");
+        let seen = seen.lock().unwrap().clone();
+        assert_eq!(seen, [expected.to_owned()].into(), "{default}");
+    }
+}
+
+#[tokio::test]
+async fn a_migration_that_does_not_end_is_an_error() {
+    let backend = PostgresBackend::new();
+    let client = backend.client().await.unwrap();
+    client.batch_execute("SELECT pg_advisory_lock(x'7469646567617465'::bigint)").await.unwrap();
+    let lock_timeout = Duration::from_millis(20);
+    let opening = Postgres::open(Options { lock_timeout, ..backend.options(&Setup::default()) });
+    let error = timeout(Duration::from_secs(30), opening).await.expect("it gives up").unwrap_err();
+    assert!(error.to_string().contains("schema"), "{error}");
+}
+
+/// As the README has it: another role has migrated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_owns_nothing_can_run_a_gateway() {
+    let backend = PostgresBackend::new();
+    let (server, role) = (services::Postgres::shared(), format!("app_{}", backend.database));
+    let grants = format!(
+        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA tidegate TO {role}; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tidegate TO {role}; \
+         GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA tidegate TO {role}"
+    );
+    server.sql(&backend.database, &grants).unwrap();
+    let setup = Setup { pending_max: 1_000, ..Setup::default() };
+    let options = backend.options(&setup);
+    let url = options.url.replace("postgres@", &format!("{role}@"));
+    let day_ms = 86_400_000;
+    let options = Options { url, partition_messages: 10, retention_ms: day_ms, ..options };
+    let ledger = Postgres::open(options).await.unwrap();
+    server.sql(&backend.database, "SELECT setval('tidegate.message_seq', 1000000000)").unwrap();
+    for _ in 0..3 {
+        ledger.admit((0..10).map(|_| sms("a").0).collect()).await.unwrap();
+        ledger.sweep().await.unwrap();
+    }
+    assert_eq!(ledger.pop(queue("sms"), 100, 0).await.unwrap().len(), 30);
+    setup.clock.advance_ms(2 * day_ms);
+    for _ in 0..9 {
+        ledger.sweep().await.unwrap();
+    }
+    let left = server.sql(&backend.database, "SELECT count(*) FROM tidegate.message WHERE seq < 1000000020");
+    assert_eq!(left.unwrap().trim(), "0", "old messages go");
+    drop(ledger);
+    let _ = server.sql(&backend.database, &format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }

@@ -94,4 +94,6 @@ async fn pour(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut weather: watc
             break;
         }
     }
+    // That one end has hung up does not get through either.
+    let _ = weather.wait_for(|now| *now == Weather::Fair).await;
 }
