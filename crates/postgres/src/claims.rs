@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::batch::Operation as _;
-use crate::codes::{checksum, duration, headers, lane, nonsense};
+use crate::codes::{checksum, duration, headers, lane};
 use crate::error::Access;
 use crate::open::Core;
 use crate::settle::Settlements;
@@ -19,6 +19,9 @@ use crate::settle::Settlements;
 const IDLE: Duration = Duration::from_secs(30);
 /// What one round trip takes at the most: messages come with their bodies. Below the places of a token.
 const TAKEN_MAX: usize = 1_000;
+
+/// How often a pop begins anew because of messages that can't be read.
+const BURIALS_MAX: usize = 10;
 
 /// Who stands in one queue's line, and who may wait to get in.
 pub const ASKS_MAX: usize = 4_096;
@@ -129,12 +132,13 @@ impl Line {
         if let Some(row) = rows.last() {
             (self.streak, self.lowest) = (row.get(14), row.get(15));
         }
-        rows.iter().map(|row| claim(&self.core, &self.queue, row)).collect()
+        Ok(rows.iter().map(|row| claim(&self.core, &self.queue, row)).collect())
     }
 
-    /// Committed only when somebody is still there for every message that it takes.
+    /// Committed only when somebody is still there for every message that it takes, and can be given it.
     async fn pop(&self, max: i32) -> Result<Vec<Row>, LedgerError> {
         let sql = "SELECT * FROM pop($1, $2, $3, $4)";
+        let mut burials = 0;
         loop {
             let max = max.min(self.wanted_for_good());
             if max == 0 {
@@ -143,6 +147,18 @@ impl Line {
             let params: [&(dyn ToSql + Sync); 4] = [&self.queue.as_str(), &max, &self.streak, &self.lowest];
             let popped = self.core.connections.call_uncommitted(sql, &params).await;
             let popped = popped.map_err(|error| error.meaning(Access::Write))?;
+            let damaged: Vec<i64> =
+                popped.rows.iter().filter(|row| !is_sound(row)).map(|row| row.get(0)).collect();
+            if !damaged.is_empty() {
+                if burials == BURIALS_MAX {
+                    return Err(LedgerError::Corrupt(format!("messages {damaged:?} are damaged")));
+                }
+                drop(popped);
+                tracing::error!(?damaged, "messages are damaged in the database; they become dead letters");
+                self.core.write("SELECT bury($1, 'damaged on disk')", &[&damaged]).await?;
+                burials += 1;
+                continue;
+            }
             if popped.rows.len() <= usize::try_from(self.wanted_for_good()).unwrap_or_default() {
                 return popped.commit().await.map_err(|error| error.meaning(Access::Write));
             }
@@ -205,25 +221,33 @@ async fn hand_back(core: Arc<Core>, claims: Vec<Claim>) {
     let _ = Settlements(core).run(released.collect()).await;
 }
 
-fn claim(core: &Core, queue: &QueueName, row: &Row) -> Result<Claim, LedgerError> {
+/// Without its text when the row can't be read whole: whoever gets it knows by that.
+fn claim(core: &Core, queue: &QueueName, row: &Row) -> Claim {
     let count = |place: usize| u32::try_from(row.get::<_, i32>(place)).unwrap_or_default();
     let (recipient, user): (Option<&str>, Option<&str>) = (row.get(7), row.get(9));
-    let body: &[u8] = row.get(12);
-    let intact = checksum(body) == row.get::<_, i64>(13);
-    Ok(Claim {
+    Claim {
         id: core.id(row.get(6), row.get(0)),
         queue: queue.clone(),
-        recipient: recipient.map(Recipient::new).transpose().map_err(|error| nonsense("recipient", error))?,
-        lane: lane(row.get(8))?,
-        user: user.map(UserId::new).transpose().map_err(|error| nonsense("user", error))?,
+        recipient: recipient.and_then(|name| Recipient::new(name).ok()),
+        lane: lane(row.get(8)).unwrap_or_default(),
+        user: user.and_then(|name| UserId::new(name).ok()),
         admitted_at: Timestamp::from_millis(row.get(6)),
         attempt: count(3),
         failures: count(4),
         ack_attempts: count(5),
         ack_required: row.get(10),
-        headers: headers(row.get(11))?,
+        headers: headers(row.get(11)).unwrap_or_default(),
         token: row.get::<_, i64>(1).unsigned_abs(),
         lease_until: Timestamp::from_millis(row.get(2)),
-        body: intact.then(|| Bytes::copy_from_slice(body)),
-    })
+        body: is_sound(row).then(|| Bytes::copy_from_slice(row.get(12))),
+    }
+}
+
+fn is_sound(row: &Row) -> bool {
+    let (recipient, user): (Option<&str>, Option<&str>) = (row.get(7), row.get(9));
+    checksum(row.get(12)) == row.get::<_, i64>(13)
+        && recipient.is_none_or(|name| Recipient::new(name).is_ok())
+        && user.is_none_or(|name| UserId::new(name).is_ok())
+        && lane(row.get(8)).is_ok()
+        && headers(row.get(11)).is_ok()
 }

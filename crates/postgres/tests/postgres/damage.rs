@@ -1,24 +1,56 @@
-//! What does not match its checksum is reported, and never served.
+//! What can't be read as it was written is reported, and never served.
 
-use tidegate_domain::{Admitted, ClaimRequest, Ledger as _, LedgerError, Queues as _};
+use tidegate_domain::{Admitted, ClaimRequest, Ledger as _, LedgerError, MessageId, Queues as _, Status};
 use tidegate_postgres::Postgres;
 use tidegate_testkit::conformance::{queue, sms};
 use tidegate_testkit::{Setup, services};
 
 use crate::backend::PostgresBackend;
 
+async fn three(backend: &PostgresBackend, ledger: &Postgres, damage: &str) -> Vec<MessageId> {
+    let batch = ["a", "b", "c"].map(|text| sms(text).to("ann").header("trace", text).0);
+    let admitted = ledger.admit(batch.to_vec()).await.unwrap();
+    let ids = admitted.iter().map(|answer| match answer {
+        Admitted::Admitted { id, .. } => *id,
+        other => panic!("{other:?}"),
+    });
+    let ids: Vec<_> = ids.collect();
+    let sql = format!("UPDATE tidegate.message SET {damage} WHERE seq = {}", ids[1].seq());
+    services::Postgres::shared().sql(&backend.database, &sql).unwrap();
+    ids
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_text_is_not_served() {
-    let backend = PostgresBackend::new();
-    let ledger = Postgres::open(backend.options(&Setup::default())).await.unwrap();
-    let admitted = ledger.admit(vec![sms("true").0, sms("popped").0]).await.unwrap();
-    let Admitted::Admitted { id, .. } = admitted[0] else { panic!("{admitted:?}") };
-    let damage = "UPDATE tidegate.message SET body = 'lies'";
-    services::Postgres::shared().sql(&backend.database, damage).unwrap();
-    let request = ClaimRequest { queue: queue("sms"), max: 1, lease_ms: 60_000, wait_ms: 0 };
-    let claims = ledger.claim(request).await.unwrap();
-    assert_eq!((claims[0].id, &claims[0].body), (id, &None));
-    assert_eq!(ledger.pop(queue("sms"), 1, 0).await.unwrap()[0].body, None);
-    let error = ledger.message(id).await.unwrap_err();
-    assert!(matches!(error, LedgerError::Corrupt(_)), "{error}");
+async fn a_damaged_message_is_claimed_without_its_text() {
+    for damage in ["body = 'lies'", "headers = 'lies'"] {
+        let backend = PostgresBackend::new();
+        let ledger = Postgres::open(backend.options(&Setup::default())).await.unwrap();
+        let ids = three(&backend, &ledger, damage).await;
+        ledger.pop(queue("sms"), 1, 0).await.unwrap();
+        let request = ClaimRequest { queue: queue("sms"), max: 1, lease_ms: 60_000, wait_ms: 0 };
+        let claims = ledger.claim(request).await.unwrap();
+        assert_eq!((claims[0].id, &claims[0].body), (ids[1], &None), "{damage}");
+        let error = ledger.message(ids[1]).await.unwrap_err();
+        assert!(matches!(error, LedgerError::Corrupt(_)), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_message_is_not_popped_but_dead_and_costs_no_other() {
+    for damage in ["body = 'lies'", "headers = 'lies'"] {
+        let backend = PostgresBackend::new();
+        let ledger = Postgres::open(backend.options(&Setup::default())).await.unwrap();
+        let ids = three(&backend, &ledger, damage).await;
+        let popped = ledger.pop(queue("sms"), 9, 0).await.unwrap();
+        let texts: Vec<_> = popped.iter().map(|claim| claim.body.as_deref()).collect();
+        assert_eq!(texts, [Some(&b"a"[..]), Some(b"c")], "{damage}");
+        let counts = ledger.counts().await.unwrap();
+        assert_eq!((counts.delivered, counts.dead, counts.pending), (2, 1, 0));
+        let heal =
+            "UPDATE tidegate.message SET body = 'b', headers = NULL WHERE body = 'lies' OR headers = 'lies'";
+        services::Postgres::shared().sql(&backend.database, heal).unwrap();
+        let record = ledger.message(ids[1]).await.unwrap().unwrap();
+        assert_eq!((record.status, record.reason.as_deref()), (Status::Dead, Some("damaged on disk")));
+        assert_eq!(record.attempts.len(), 1);
+    }
 }

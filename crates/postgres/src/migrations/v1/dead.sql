@@ -114,3 +114,24 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(seqs, times);
 END
 $$;
+
+-- Messages that can't be read are dead, unless somebody has come first.
+CREATE FUNCTION bury(p_seq bigint[], p_reason text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint;
+    seqs bigint[];
+BEGIN
+    PERFORM take_chains(p_seq);
+    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    now := now_ms();
+    seqs := ARRAY(
+        SELECT p.seq FROM pending p
+        WHERE p.seq = ANY (p_seq) AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > now));
+    -- A lease that has ended was an attempt.
+    UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
+    FROM lease l WHERE p.seq = ANY (seqs) AND l.seq = p.seq;
+    PERFORM end_messages(now, seqs, array_fill(2::smallint, ARRAY[cardinality(seqs)]),
+        array_fill(true, ARRAY[cardinality(seqs)]), array_fill(0::bigint, ARRAY[cardinality(seqs)]),
+        array_fill(p_reason, ARRAY[cardinality(seqs)]));
+END
+$$;
