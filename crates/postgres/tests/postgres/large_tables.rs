@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use tidegate_domain::{
-    Admitted, ClaimRequest, Filter, Lane, Ledger as _, Outcome, Page, Queues as _, Requeue, Settlement,
-    Status,
+    Admitted, ClaimRequest, Filter, Lane, Ledger as _, Outcome, Page, QueueRule, Queues as _, Requeue,
+    Requeued, Settlement, Status,
 };
-use tidegate_postgres::Postgres;
-use tidegate_testkit::Setup;
-use tidegate_testkit::conformance::{queue, sms};
+use tidegate_postgres::{Options, Postgres};
+use tidegate_testkit::conformance::{queue, sms, user};
 use tidegate_testkit::services;
+use tidegate_testkit::{NARROW, Setup};
 use tokio::time::sleep;
+use tokio_postgres::Client;
 
 use crate::backend::PostgresBackend;
 
@@ -19,17 +20,38 @@ const FILL: &str = include_str!("fill.sql");
 /// Rows that one call may read of one table; each call below concerns a handful of messages.
 const READ_MAX: i64 = 600;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_operation_reads_more_than_it_needs() {
-    let backend = PostgresBackend::new();
-    let setup = Setup { pending_max: 1_000_000, ..Setup::default() };
-    let ledger = Postgres::open(backend.options(&setup)).await.unwrap();
-    services::Postgres::shared().sql(&backend.database, FILL).unwrap();
-    let client = backend.client().await.unwrap();
-    let read = async || -> Vec<(String, i64)> {
-        // Counters of a session reach the others when it has been idle for a moment.
+/// 20,000 messages of one queue whose time is over, and that nobody has ended yet.
+const OVER: &str = "INSERT INTO tidegate.pending (seq, admitted_at, queue, chained, place, lane, is_head, line_lane, \
+                    due_at, claimable_at, expires_at) \
+                    SELECT -n, 0, 'over', false, -n, 1, true, 1, 0, 0, n FROM generate_series(1, 20000) n; \
+                    INSERT INTO tidegate.tally VALUES ('', 99, 20000, 0, 0, 0, 0, 0, 20000, 0), \
+                        ('over', 99, 20000, 0, 0, 0, 0, 0, 20000, 0)";
+
+async fn open(backend: &PostgresBackend, setup: &Setup) -> Postgres {
+    Postgres::open(Options { connections_max: 1, ..backend.options(setup) }).await.unwrap()
+}
+
+/// What the server has read since the last look.
+struct Reads<'a> {
+    ledger: &'a Postgres,
+    client: Client,
+    before: Vec<(String, i64)>,
+}
+
+impl<'a> Reads<'a> {
+    /// Of a ledger with one connection.
+    async fn begin(backend: &PostgresBackend, ledger: &'a Postgres) -> Self {
+        let mut reads = Self { ledger, client: backend.client().await.unwrap(), before: Vec::new() };
+        reads.before = reads.now().await;
+        reads
+    }
+
+    async fn now(&self) -> Vec<(String, i64)> {
+        // A session tells what it has read at the end of a statement, a second after it did so last.
         sleep(Duration::from_millis(1_200)).await;
-        let rows = client
+        self.ledger.quota(user("nobody")).await.unwrap();
+        let rows = self
+            .client
             .query(
                 "SELECT relname::text, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) \
                  FROM pg_stat_user_tables WHERE schemaname = 'tidegate' ORDER BY 1",
@@ -38,25 +60,37 @@ async fn no_operation_reads_more_than_it_needs() {
             .await
             .unwrap();
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
-    };
-    let mut before = read().await;
-    let mut check = async |what: &str| {
-        let after = read().await;
-        for ((table, before), (_, after)) in before.iter().zip(&after) {
-            assert!(after - before <= READ_MAX, "{what} read {} rows of {table}", after - before);
-        }
-        before = after;
-    };
+    }
 
+    async fn check(&mut self, what: &str) {
+        self.check_up_to(READ_MAX, what).await;
+    }
+
+    async fn check_up_to(&mut self, max: i64, what: &str) {
+        let after = self.now().await;
+        for ((table, before), (_, after)) in self.before.iter().zip(&after) {
+            assert!(after - before <= max, "{what} read {} rows of {table}", after - before);
+        }
+        self.before = after;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_operation_reads_more_than_it_needs() {
+    let backend = PostgresBackend::new();
+    let setup = Setup { pending_max: 1_000_000, ..Setup::default() };
+    let ledger = open(&backend, &setup).await;
+    services::Postgres::shared().sql(&backend.database, FILL).unwrap();
+    let mut reads = Reads::begin(&backend, &ledger).await;
     let drafts =
         [sms("a").to("r5"), sms("b").lane(Lane::High).to("r6"), sms("c").key("k"), sms("d").key("k")];
     let admitted = ledger.admit(drafts.map(|draft| draft.on("big").0).to_vec()).await.unwrap();
     let Admitted::Admitted { id, .. } = admitted[2] else { panic!("{admitted:?}") };
-    check("admit").await;
+    reads.check("admit").await;
     let request = ClaimRequest { queue: queue("big"), max: 5, lease_ms: 1_000, wait_ms: 0 };
     let claims = ledger.claim(request).await.unwrap();
     assert_eq!(claims.len(), 5);
-    check("claim").await;
+    reads.check("claim").await;
     let kinds = [
         Outcome::Delivered,
         Outcome::Dead { reason: "x".into() },
@@ -71,23 +105,77 @@ async fn no_operation_reads_more_than_it_needs() {
         latency_ms: 1,
     });
     ledger.settle(settlements.collect()).await.unwrap();
-    check("settle").await;
+    reads.check("settle").await;
     assert_eq!(ledger.pop(queue("big"), 5, 0).await.unwrap().len(), 5);
-    check("pop").await;
+    reads.check("pop").await;
     ledger.message(id).await.unwrap().unwrap();
     ledger.cancel(vec![id]).await.unwrap();
     ledger.ack(vec![id]).await.unwrap();
-    check("message, cancel and ack").await;
+    reads.check("message, cancel and ack").await;
     let requeue = |id| Requeue { id, body: None, delay_ms: 0 };
     ledger.requeue(vec![requeue(claims[1].id)]).await.unwrap();
-    check("requeue").await;
+    reads.check("requeue").await;
     for status in [Status::Dead, Status::Pending] {
         let filter = Filter { status: Some(status), ..Filter::default() };
         let list = ledger.list(filter, Page { max: 3, after: None }).await.unwrap();
         assert_eq!(list.messages.len(), 3);
     }
+    // Each looks at a slice of so many.
+    reads.check_up_to(2 * 5_000, "lists of a few").await;
     ledger.counts().await.unwrap();
     ledger.queue_counts().await.unwrap();
     ledger.sweep().await.unwrap();
-    check("lists of a few, counts and sweep").await;
+    reads.check("counts and sweep").await;
+}
+
+/// In real time: the server's clock is of another kind than a test's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_reads_nothing_that_is_young() {
+    let backend = PostgresBackend::empty();
+    let adjust = |options: &mut Options| {
+        options.sweep_every = Duration::from_secs(600);
+        options.connections_max = 1;
+    };
+    let ledger = backend.gateways(1, adjust).await.remove(0);
+    let young = "INSERT INTO tidegate.key (key, fingerprint, seq, admitted_at) \
+                 SELECT decode(md5(n::text), 'hex'), '\\x00', n, tidegate.now_ms() FROM generate_series(1, 20000) n; \
+                 INSERT INTO tidegate.outcome (seq, status, at, due_at) \
+                 SELECT -n, 1, tidegate.now_ms(), 0 FROM generate_series(1, 20000) n";
+    services::Postgres::shared().sql(&backend.database, young).unwrap();
+    let mut reads = Reads::begin(&backend, &ledger).await;
+    ledger.sweep().await.unwrap();
+    reads.check("sweep").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_expired_in_one_queue_is_not_read_for_another() {
+    let backend = PostgresBackend::new();
+    let setup = Setup { pending_max: 1_000_000, ..Setup::default() };
+    let ledger = open(&backend, &setup).await;
+    ledger.admit(vec![sms("a").0, sms("b").0]).await.unwrap();
+    services::Postgres::shared().sql(&backend.database, OVER).unwrap();
+    let mut reads = Reads::begin(&backend, &ledger).await;
+    ledger.admit(vec![sms("c").0, sms("d").on(NARROW).0]).await.unwrap();
+    reads.check("admit").await;
+    let request = ClaimRequest { queue: queue("sms"), max: 1, lease_ms: 1_000, wait_ms: 0 };
+    assert_eq!(ledger.claim(request).await.unwrap().len(), 1);
+    assert_eq!(ledger.pop(queue("sms"), 1, 0).await.unwrap().len(), 1);
+    reads.check("claim and pop").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_dead_letters_return_with_a_few_rows_read_for_each() {
+    let backend = PostgresBackend::new();
+    let rule = QueueRule { pending_max: 1_000_000, pending_hard_max: 1_000_000, ..QueueRule::default() };
+    let queue_rules = vec![(queue("big"), rule)];
+    let setup = Setup { pending_max: 1_000_000, queue_rules, ..Setup::default() };
+    let ledger = open(&backend, &setup).await;
+    services::Postgres::shared().sql(&backend.database, FILL).unwrap();
+    let filter = Filter { status: Some(Status::Dead), ..Filter::default() };
+    let dead = ledger.list(filter, Page { max: 300, after: None }).await.unwrap().messages;
+    let batch: Vec<_> =
+        dead.iter().map(|record| Requeue { id: record.id, body: None, delay_ms: 0 }).collect();
+    let mut reads = Reads::begin(&backend, &ledger).await;
+    assert_eq!(ledger.requeue(batch).await.unwrap(), [Requeued::Requeued; 300]);
+    reads.check_up_to(300 * 20, "requeue").await;
 }

@@ -60,10 +60,10 @@ BEGIN
             keys[r.place] := r.used;
         END LOOP;
     END IF;
-    room := p_pending_max - pending_in('', now);
+    room := room_in('', p_pending_max, items, now);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         IF p_queue_max[i] IS NOT NULL THEN
-            queue_room[i] := p_queue_max[i] - pending_in(p_queues[i], now);
+            queue_room[i] := room_in(p_queues[i], p_queue_max[i], items, now);
             queue_hard_room[i] := queue_room[i] + p_queue_hard_max[i] - p_queue_max[i];
         END IF;
     END LOOP;

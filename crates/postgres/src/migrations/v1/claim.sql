@@ -7,12 +7,21 @@ DECLARE
     recipients text[];
     seqs bigint[];
 BEGIN
-    SELECT array_agg(f.seq) INTO found_seqs FROM (
-        SELECT p.seq FROM pending p
-        WHERE p.expires_at <= p_now AND (p_queue IS NULL OR p.queue = p_queue)
-            AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
-        ORDER BY p.expires_at LIMIT p_max) f;
-    IF found_seqs IS NULL THEN
+    -- Two statements: neither reads what is over in other queues.
+    IF p_queue IS NULL THEN
+        found_seqs := ARRAY(
+            SELECT p.seq FROM pending p
+            WHERE p.expires_at <= p_now
+                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+            ORDER BY p.expires_at LIMIT p_max);
+    ELSE
+        found_seqs := ARRAY(
+            SELECT p.seq FROM pending p
+            WHERE p.queue = p_queue AND p.expires_at <= p_now
+                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+            ORDER BY p.expires_at LIMIT p_max);
+    END IF;
+    IF cardinality(found_seqs) = 0 THEN
         RETURN 0;
     END IF;
     SELECT array_agg(h.queue), array_agg(h.recipient) INTO queues, recipients FROM (

@@ -7,39 +7,56 @@ CREATE FUNCTION requeue(
 ) RETURNS TABLE (answer smallint) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    now bigint := now_ms();
+    now bigint;
+    items integer := cardinality(p_seq);
     answers smallint[] := '{}';
     chosen integer[] := '{}';
-    taken bigint[] := '{}';
-    r record;
     room bigint;
+    -- Queues with a limit, and what is left of it.
+    limited text[] := '{}';
+    rooms bigint[] := '{}';
     rule integer;
-    queue_room bigint;
+    k integer;
+    r record;
 BEGIN
     PERFORM FROM outcome o WHERE o.seq = ANY (p_seq) AND o.status = 2 ORDER BY o.seq FOR UPDATE;
-    room := p_pending_max - pending_in('', now);
-    FOR i IN 1 .. cardinality(p_seq) LOOP
-        SELECT m.queue, m.lane INTO r FROM outcome o JOIN message m USING (seq)
-        WHERE o.seq = p_seq[i] AND o.status = 2 AND m.admitted_at = p_ms[i];
-        IF r.queue IS NULL OR p_seq[i] = ANY (taken) THEN
-            answers[i] := 1;
+    now := now_ms();
+    room := room_in('', p_pending_max, items, now);
+    FOR r IN
+        SELECT i.place::integer AS place, d.queue, d.lane,
+            min(i.place) OVER (PARTITION BY d.seq)::integer AS first_place
+        FROM unnest(p_seq, p_ms) WITH ORDINALITY AS i (seq, ms, place)
+        LEFT JOIN LATERAL (
+            SELECT m.seq, m.queue, m.lane FROM outcome o JOIN message m USING (seq)
+            WHERE o.seq = i.seq AND o.status = 2 AND m.admitted_at = i.ms) d ON true
+        ORDER BY i.place
+    LOOP
+        IF r.queue IS NULL OR answers[r.first_place] = 0 THEN
+            answers[r.place] := 1;
             CONTINUE;
         END IF;
         rule := coalesce(array_position(p_rule_queues, r.queue), array_position(p_rule_queues, ''));
-        queue_room := NULL;
-        IF rule IS NOT NULL THEN
-            queue_room := (CASE WHEN r.lane = 0 THEN greatest(p_rule_hard_max[rule], p_rule_max[rule])
-                ELSE p_rule_max[rule] END) - pending_in(r.queue, now) - (
-                SELECT count(*) FROM unnest(taken) AS t JOIN message m ON m.seq = t WHERE m.queue = r.queue);
+        k := NULL;
+        IF p_rule_max[rule] IS NOT NULL THEN
+            k := array_position(limited, r.queue);
+            IF k IS NULL THEN
+                limited := limited || r.queue;
+                k := cardinality(limited);
+                rooms[k] := room_in(r.queue, p_rule_max[rule], items, now);
+            END IF;
         END IF;
-        IF room <= 0 OR queue_room <= 0 THEN
-            answers[i] := 2;
+        IF room <= 0 OR rooms[k] <= 0
+            AND NOT (r.lane = 0 AND rooms[k] + p_rule_hard_max[rule] - p_rule_max[rule] > 0)
+        THEN
+            answers[r.place] := 2;
             CONTINUE;
         END IF;
-        answers[i] := 0;
-        chosen := chosen || i;
-        taken := taken || p_seq[i];
+        answers[r.place] := 0;
+        chosen := chosen || r.place;
         room := room - 1;
+        IF k IS NOT NULL THEN
+            rooms[k] := rooms[k] - 1;
+        END IF;
     END LOOP;
     IF cardinality(chosen) > 0 THEN
         PERFORM return_to_line(now, chosen, p_seq, p_delay_ms, p_body, p_checksum);

@@ -46,10 +46,10 @@ BEGIN
         known[r.at] := true;
     END LOOP;
     SELECT p_slots_max - coalesce(sum(b.held), 0) INTO slots_left FROM slot_book b;
-    room := p_pending_max - pending_in('', now);
+    room := room_in('', p_pending_max, items, now);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         IF p_queue_max[i] IS NOT NULL THEN
-            queue_room[i] := p_queue_max[i] - pending_in(p_queues[i], now);
+            queue_room[i] := room_in(p_queues[i], p_queue_max[i], items, now);
             queue_hard_room[i] := queue_room[i] + p_queue_hard_max[i] - p_queue_max[i];
         END IF;
     END LOOP;

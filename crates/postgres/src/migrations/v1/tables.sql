@@ -89,6 +89,7 @@ CREATE TABLE pending (
 CREATE INDEX pending_line ON pending (queue, line_lane, claimable_at, seq) WHERE is_head;
 CREATE INDEX pending_chain ON pending (queue, recipient, place) WHERE chained;
 CREATE INDEX pending_expiry ON pending (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX pending_queue_expiry ON pending (queue, expires_at) WHERE expires_at IS NOT NULL;
 
 -- One row for each recipient with pending messages, by lane. Whoever adds or removes one of them, or waits for a lock
 -- on one, holds this row. Rows are taken in the order of their key.

@@ -38,18 +38,30 @@ LANGUAGE sql VOLATILE AS $$
         normal = t.normal + excluded.normal, low = t.low + excluded.low
 $$;
 
--- How many are pending, without those whose time is over and that nobody has booked as expired yet.
-CREATE FUNCTION pending_in(p_queue text, p_now bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+-- How many more messages there is room for. Those whose time is over stand in the books until somebody ends them, so they
+-- are counted off where the room would not do without them, as far as that takes, and up to a bound.
+CREATE FUNCTION room_in(p_queue text, p_max bigint, p_wanted bigint, p_now bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    pending bigint;
+    room bigint;
+    over bigint := 0;
+    over_max bigint;
 BEGIN
-    SELECT coalesce(sum(t.high + t.normal + t.low), 0) INTO pending FROM tally t WHERE t.queue = p_queue;
-    IF EXISTS (SELECT FROM pending p WHERE p.expires_at <= p_now) THEN
-        pending := pending - (
-            SELECT count(*) FROM pending p
-            WHERE p.expires_at <= p_now AND p_queue IN ('', p.queue)
-                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now));
+    SELECT p_max - coalesce(sum(t.high + t.normal + t.low), 0) INTO room FROM tally t WHERE t.queue = p_queue;
+    over_max := least(p_wanted - room, 10000);
+    IF over_max > 0 AND p_queue = '' THEN
+        SELECT count(*) INTO over FROM (
+            SELECT FROM pending p
+            WHERE p.expires_at <= p_now
+                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+            ORDER BY p.expires_at LIMIT over_max) o;
+    ELSIF over_max > 0 THEN
+        SELECT count(*) INTO over FROM (
+            SELECT FROM pending p
+            WHERE p.queue = p_queue AND p.expires_at <= p_now
+                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+            ORDER BY p.expires_at LIMIT over_max) o;
     END IF;
-    RETURN pending;
+    RETURN room + over;
 END
 $$;
