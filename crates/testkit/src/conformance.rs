@@ -22,6 +22,7 @@ pub mod idempotency;
 pub mod lanes;
 pub mod leases;
 pub mod lists;
+pub mod moves;
 pub mod order;
 pub mod pauses;
 pub mod pops;

@@ -154,18 +154,18 @@ impl Harness {
         self.open_again().await
     }
 
-    async fn close(&self) -> anyhow::Result<()> {
+    pub(crate) async fn close(&self) -> anyhow::Result<()> {
         let old = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.backend().close(old.expect("the ledger is open")).await
     }
 
-    async fn open_again(&self) -> anyhow::Result<()> {
+    pub(crate) async fn open_again(&self) -> anyhow::Result<()> {
         let new = self.backend().open(&self.setup).await?;
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
         Ok(())
     }
 
-    fn backend(&self) -> Arc<dyn Backend> {
+    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         self.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

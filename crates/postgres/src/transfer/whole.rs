@@ -81,7 +81,8 @@ pub(super) async fn lay_partitions(client: &Client, options: &Options, seq_last:
                  ALTER TABLE {table} ATTACH PARTITION {table}_{first} FOR VALUES FROM ({first}) TO ({past_end});"
             ));
         }
-        statements.push_str(&format!("INSERT INTO partition (first, past_end) VALUES ({first}, {past_end});"));
+        statements
+            .push_str(&format!("INSERT INTO partition (first, past_end) VALUES ({first}, {past_end});"));
         first = past_end;
     }
     client.batch_execute(&statements).await

@@ -1,0 +1,54 @@
+//! What a move must not lose, in either direction. `target` is empty.
+
+use tidegate_domain::{Requeued, Settled};
+
+use super::queue_steps::requeue_of;
+use super::steps::{retry, sms, text};
+use crate::{Backend, Harness, transfer};
+
+pub async fn a_requeued_message_keeps_its_new_place(h: &Harness, target: impl Backend) {
+    let first = h.put_dead(sms("first").to("ann")).await;
+    h.put(sms("second").to("ann")).await;
+    assert_eq!(h.requeue(requeue_of(first)).await, Requeued::Requeued);
+    h.put(sms("third").to("ann")).await;
+    h.move_to(target).await.expect("a move");
+    for expected in ["second", "first", "third"] {
+        let claim = h.claim_one().await;
+        assert_eq!(text(&claim), expected);
+        h.deliver(&claim).await;
+    }
+}
+
+pub async fn a_lease_from_before_settles_nothing_and_tokens_go_on(h: &Harness, target: impl Backend) {
+    let id = h.put(sms("a").to("ann")).await;
+    assert_eq!(h.settle(&h.claim_one().await, retry(0)).await, Settled::Done);
+    let before = h.claim_one().await;
+    h.move_to(target).await.expect("a move");
+    assert_eq!(h.settle(&before, retry(0)).await, Settled::LostLease);
+    let after = h.claim_one().await;
+    assert!(after.token > before.token, "{} is not larger than {}", after.token, before.token);
+    assert_eq!((after.id, after.attempt, after.failures), (id, 2, 1));
+    assert_eq!(h.settle(&before, retry(0)).await, Settled::LostLease);
+    h.deliver(&after).await;
+    let next = h.put(sms("b").to("ann")).await;
+    assert!(next > id && next.salt() == id.salt());
+    h.deliver(&h.claim_one().await).await;
+}
+
+/// The ledger of `h` is moved into a target that then holds something, and is asked to take it once more.
+pub async fn a_target_with_something_in_it_is_refused(
+    h: &Harness,
+    source: impl Backend,
+    target: impl Backend,
+) {
+    h.put(sms("a")).await;
+    h.move_to(target).await.expect("a move");
+    let counts = h.counts().await;
+    let held = h.backend();
+    h.close().await.expect("closed");
+    drop(source.open(h.setup()).await.expect("an empty ledger"));
+    let error = transfer(&source, &*held, h.setup()).await.expect_err("it is not empty");
+    assert!(error.to_string().contains("something in it"), "{error:#}");
+    h.open_again().await.expect("open");
+    assert_eq!(h.counts().await, counts);
+}
