@@ -6,6 +6,7 @@ mod memory;
 pub mod noop;
 pub mod policies;
 mod policies_http;
+mod postgres;
 mod pull;
 mod queues;
 mod redis;
@@ -17,6 +18,8 @@ mod webhook;
 mod yardsticks;
 
 use std::path::{Path, PathBuf};
+
+use clap::ValueEnum as _;
 
 use crate::figure::{self, Figure};
 
@@ -47,6 +50,8 @@ enum Part {
     Queues,
     /// Policies on Redis, against redis-benchmark with the same call, and against a PING
     Redis,
+    /// Durable sends on PostgreSQL against pgbench; the whole way of a message; two gateways against one
+    Postgres,
 }
 
 /// How long and how often things are measured.
@@ -89,8 +94,7 @@ impl Scale {
 /// True when no figure is short.
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
-    let all = [Part::Ledger, Part::Waiting, Part::Send, Part::Limits, Part::Queues, Part::Redis];
-    let parts = if args.parts.is_empty() { &all[..] } else { &args.parts };
+    let parts = if args.parts.is_empty() { Part::value_variants() } else { &args.parts };
     let dir = match &args.dir {
         Some(dir) => tempfile::tempdir_in(dir)?,
         None => tempfile::tempdir()?,
@@ -105,6 +109,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Limits => limits(dir.path(), scale)?,
             Part::Queues => queues(dir.path(), scale)?,
             Part::Redis => redis::policies(scale)?,
+            Part::Postgres => postgres::postgres(dir.path(), scale)?,
         });
     }
     println!();

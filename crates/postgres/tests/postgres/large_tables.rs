@@ -179,3 +179,33 @@ async fn many_dead_letters_return_with_a_few_rows_read_for_each() {
     assert_eq!(ledger.requeue(batch).await.unwrap(), [Requeued::Requeued; 300]);
     reads.check_up_to(300 * 20, "requeue").await;
 }
+
+/// Whatever the order in which recipients' messages lie: what a pop reads grows with what it takes, not with its square.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_pop_reads_in_proportion() {
+    const TAKEN: usize = 400;
+    for interleaved in [true, false] {
+        let backend = PostgresBackend::new();
+        let setup = Setup { pending_max: 10_000, ..Setup::default() };
+        let ledger = Postgres::open(backend.options(&setup)).await.unwrap();
+        let draft = |number: usize| {
+            let recipient = if interleaved { number % (TAKEN / 4) } else { number / 4 };
+            sms(&number.to_string()).to(&format!("r{recipient}")).on("big").0
+        };
+        ledger.admit((0..TAKEN * 2).map(draft).collect()).await.unwrap();
+        let client = backend.client().await.unwrap();
+        let read = async || -> i64 {
+            sleep(Duration::from_millis(1_200)).await;
+            let sql = "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables \
+                       WHERE schemaname = 'tidegate' AND relname = 'pending'";
+            client.query_one(sql, &[]).await.unwrap().get(0)
+        };
+        let before = read().await;
+        let popped = ledger.pop(queue("big"), TAKEN, 0).await.unwrap();
+        let bodies: Vec<_> = popped.iter().map(|claim| claim.body.clone().unwrap()).collect();
+        let expected: Vec<_> = (0..TAKEN).map(|number| number.to_string()).collect();
+        assert_eq!(bodies, expected);
+        let rows = read().await - before;
+        assert!(rows <= 40 * i64::try_from(TAKEN).unwrap(), "{rows} rows, interleaved: {interleaved}");
+    }
+}

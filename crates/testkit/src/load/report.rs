@@ -8,7 +8,7 @@ pub struct Report {
     pub statuses: BTreeMap<u16, u64>,
     pub unknown: u64,
     pub elapsed: Duration,
-    /// In microseconds, sorted once the run has ended.
+    /// In microseconds, sorted once reports are put together.
     latencies_us: Vec<u32>,
 }
 
@@ -37,6 +37,8 @@ impl Report {
         self.unknown += other.unknown;
         self.elapsed = self.elapsed.max(other.elapsed);
         self.latencies_us.extend(other.latencies_us);
+        // A stable sort, which takes sorted runs for what they are.
+        self.latencies_us.sort();
     }
 
     pub(super) fn count(&mut self, status: u16, latency: Duration) {
@@ -46,7 +48,6 @@ impl Report {
 
     pub(super) fn finish(&mut self, elapsed: Duration) {
         self.elapsed = elapsed;
-        self.latencies_us.sort_unstable();
     }
 }
 

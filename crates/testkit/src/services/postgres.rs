@@ -84,10 +84,15 @@ impl Postgres {
 
     /// Runs statements through `psql`; what they answer, one row per line.
     pub fn sql(&self, database: &str, statements: &str) -> anyhow::Result<String> {
-        let mut psql = Command::new(self.programs.join("psql"));
+        let mut psql = Command::new(self.program("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", database]);
         psql.args(["-h", &self.address.ip().to_string(), "-p", &self.address.port().to_string()]);
         run(psql.args(["-c", statements]))
+    }
+
+    /// One of those that come with the server, such as `pgbench`.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.join(name)
     }
 
     /// What the server has said so far: its log.

@@ -9,7 +9,7 @@ use super::server::Server;
 use super::{Scale, median};
 use crate::figure::Figure;
 
-const CONNECTIONS: usize = 64;
+pub(super) const CONNECTIONS: usize = 64;
 const USERS_PER_CONNECTION: usize = 16;
 const ROUNDS: usize = 5;
 
@@ -39,19 +39,23 @@ pub fn send(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
 /// All answers have to be of the one status, but for the first of a bucket with a single token.
 pub(super) async fn measure(server: SocketAddr, scale: Scale, status: u16) -> anyhow::Result<Report> {
     let sources = (0..CONNECTIONS).map(Sends::new).collect();
-    let stop = Stop::default();
-    let timer = stop.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs_f64(scale.send_seconds)).await;
-        timer.now();
-    });
-    let (report, _) = load::run(server, sources, &stop).await;
+    let report = run_for(server, sources, scale.send_seconds).await;
     let expected = report.statuses.get(&status).copied().unwrap_or(0);
     anyhow::ensure!(
         expected > 0 && expected + u64::from(status != 200) >= report.responses() && report.unknown == 0,
         "not every answer was {status}: {report}"
     );
     Ok(report)
+}
+
+pub(super) async fn run_for(server: SocketAddr, sources: Vec<Sends>, seconds: f64) -> Report {
+    let stop = Stop::default();
+    let timer = stop.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+        timer.now();
+    });
+    load::run(server, sources, &stop).await.0
 }
 
 pub(super) fn middle(reports: Vec<Report>) -> anyhow::Result<Report> {
@@ -62,7 +66,7 @@ pub(super) fn middle(reports: Vec<Report>) -> anyhow::Result<Report> {
         .context("no reports")
 }
 
-async fn configure(server: &Server) -> anyhow::Result<()> {
+pub(super) async fn configure(server: &Server) -> anyhow::Result<()> {
     for connection in 0..CONNECTIONS {
         for user in 0..USERS_PER_CONNECTION {
             let user = user_name(connection, user);
@@ -78,13 +82,13 @@ fn user_name(connection: usize, user: usize) -> String {
 }
 
 /// Users of its own, one after the other.
-struct Sends {
+pub(super) struct Sends {
     requests: Vec<Vec<u8>>,
     next: usize,
 }
 
 impl Sends {
-    fn new(connection: usize) -> Self {
+    pub(super) fn new(connection: usize) -> Self {
         let message = "x".repeat(200);
         let request = |user| {
             let body =

@@ -1,10 +1,12 @@
 -- Takes the chains of these messages, in the order of their key. Before any wait for one of their messages.
-CREATE FUNCTION take_chains(p_seqs bigint[]) RETURNS void LANGUAGE sql VOLATILE AS $$
-    SELECT FROM chain c
+CREATE FUNCTION take_chains(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM FROM chain c
     JOIN (SELECT DISTINCT p.queue, p.recipient FROM pending p WHERE p.seq = ANY (p_seqs) AND p.chained) k
         USING (queue, recipient)
     ORDER BY c.queue, c.recipient
-    FOR UPDATE OF c
+    FOR UPDATE OF c;
+END
 $$;
 
 CREATE FUNCTION lane_of(high integer, normal integer) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$

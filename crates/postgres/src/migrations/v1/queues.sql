@@ -1,3 +1,29 @@
+-- Of chosen heads, in their order, those that would be chosen one by one just the same: up to the first that the next
+-- message of an earlier one's chain comes before. Across lanes it may come before any.
+CREATE FUNCTION undisturbed(p_chosen bigint[]) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN ARRAY(
+        WITH head AS (
+            SELECT w.place, w.seq, p.line_lane, ARRAY[p.claimable_at, p.seq] AS turn,
+                CASE WHEN c.high + c.normal + c.low > 1 THEN (
+                    SELECT CASE WHEN lane_of(c.high - (p.lane = 0)::integer, c.normal - (p.lane = 1)::integer)
+                        = p.line_lane THEN ARRAY[n.claimable_at, n.seq] ELSE '{}' END
+                    FROM pending n
+                    WHERE n.queue = p.queue AND n.recipient = p.recipient AND n.chained AND n.place > p.place
+                    ORDER BY n.place LIMIT 1) END AS next_turn
+            FROM unnest(p_chosen) WITH ORDINALITY AS w (seq, place) JOIN pending p ON p.seq = w.seq
+            LEFT JOIN chain c ON p.chained AND c.queue = p.queue AND c.recipient = p.recipient
+        ), line AS (
+            SELECT h.place, h.seq, h.line_lane <> first_value(h.line_lane) OVER w
+                OR h.turn > min(h.next_turn) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS is_disturbed
+            FROM head h WINDOW w AS (ORDER BY h.place)
+        )
+        SELECT l.seq FROM line l
+        WHERE l.place < coalesce((SELECT min(d.place) FROM line d WHERE d.is_disturbed), cardinality(p_chosen) + 1)
+        ORDER BY l.place);
+END
+$$;
+
 -- Takes up to so many messages for good. What is taken lets its chain's next one step forward, which may be taken too.
 CREATE FUNCTION pop(p_queue text, p_max integer, p_streak integer, p_lowest boolean)
 RETURNS TABLE (
@@ -11,29 +37,27 @@ DECLARE
     turn record;
     pop_number bigint;
     taken integer := 0;
+    -- How many are chosen at a time: few where the line changes with every one that is taken.
+    pace integer := p_max;
     seqs bigint[];
     free bigint[];
 BEGIN
     PERFORM expire(p_queue, now, 1000);
     WHILE taken < p_max LOOP
-        SELECT * INTO turn FROM choose(p_queue, p_max - taken, now, p_streak, p_lowest);
+        SELECT * INTO turn FROM choose(p_queue, least(p_max - taken, pace), now, p_streak, p_lowest);
         EXIT WHEN cardinality(turn.chosen) = 0;
         -- Chains that somebody changes just now are left to the next pop: it must not wait with locks in its hands.
         free := ARRAY(
             SELECT p.seq FROM pending p JOIN chain c USING (queue, recipient)
             WHERE p.seq = ANY (turn.chosen) AND p.chained FOR UPDATE OF c SKIP LOCKED);
-        -- Up to and with the first that has others behind it: then the line is another.
-        SELECT array_agg(w.seq ORDER BY w.place) INTO seqs
-        FROM unnest(turn.chosen) WITH ORDINALITY AS w (seq, place)
-        WHERE w.place <= coalesce((
-            SELECT min(v.place) FROM unnest(turn.chosen) WITH ORDINALITY AS v (seq, place)
-            JOIN pending p ON p.seq = v.seq AND p.chained
-            JOIN chain c ON c.queue = p.queue AND c.recipient = p.recipient AND c.high + c.normal + c.low > 1
-        ), p_max);
+        seqs := undisturbed(turn.chosen);
         IF cardinality(seqs) < cardinality(turn.chosen) THEN
             -- The turn of those that were not taken is not over.
             SELECT * INTO turn FROM choose(p_queue, cardinality(seqs), now, p_streak, p_lowest);
             seqs := turn.chosen;
+            pace := 1;
+        ELSE
+            pace := least(pace * 2, p_max);
         END IF;
         p_streak := turn.streak;
         p_lowest := turn.lowest;

@@ -16,7 +16,8 @@ CREATE TABLE tally (
 
 -- Books messages from one status (null: none yet) to another. The last step of every change, in the order of names.
 CREATE FUNCTION book(p_queue text[], p_lane smallint[], p_was smallint[], p_became smallint[]) RETURNS void
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
     INSERT INTO tally AS t
     SELECT coalesce(m.queue, ''), (pg_backend_pid() % 32)::smallint,
         count(*) FILTER (WHERE was IS NULL),
@@ -35,7 +36,8 @@ LANGUAGE sql VOLATILE AS $$
         admitted = t.admitted + excluded.admitted, delivered = t.delivered + excluded.delivered,
         dead = t.dead + excluded.dead, expired = t.expired + excluded.expired,
         deleted = t.deleted + excluded.deleted, high = t.high + excluded.high,
-        normal = t.normal + excluded.normal, low = t.low + excluded.low
+        normal = t.normal + excluded.normal, low = t.low + excluded.low;
+END
 $$;
 
 -- How many more messages there is room for. Those whose time is over stand in the books until somebody ends them, so they
