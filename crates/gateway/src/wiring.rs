@@ -5,8 +5,8 @@ mod devices;
 mod ledger;
 mod policies;
 mod quotas;
-mod transfer;
 mod redis;
+mod transfer;
 
 use std::process::ExitCode;
 use std::sync::Arc;
