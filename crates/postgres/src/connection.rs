@@ -2,7 +2,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
+};
 use futures_util::future::BoxFuture;
 use tidegate_domain::LedgerError;
 use tokio::time::timeout;
@@ -63,6 +65,8 @@ impl Connections {
         });
         let pool = Pool::builder(manager)
             .max_size(options.connections_max)
+            // The one that was used last: what it needs is still at hand.
+            .queue_mode(QueueMode::Lifo)
             .wait_timeout(Some(options.connection_wait))
             .create_timeout(Some(options.connect_timeout))
             .recycle_timeout(Some(options.connect_timeout))

@@ -53,12 +53,14 @@ const STAGES: [Stage; 6] = [
 
 impl Departure {
     pub(super) async fn begin(client: Client, options: &Options) -> Result<Self, OpenError> {
-        // Rows come by number, so indexes in that order need no sorting of everything first.
+        // Rows come by number, so indexes in that order need no sorting of everything first. The tables are held before
+        // the first look, so that no partition is exchanged under it.
         client
             .batch_execute(
                 "SET statement_timeout TO 0; SET idle_in_transaction_session_timeout TO 0; \
                  SET enable_sort TO off; SET enable_hashjoin TO off; SET enable_seqscan TO off; SET jit TO off; \
-                 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+                 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
+                 LOCK TABLE message, outcome, attempt IN ACCESS SHARE MODE",
             )
             .await?;
         let row = client.query_one("SELECT salt, now_ms() FROM meta", &[]).await?;

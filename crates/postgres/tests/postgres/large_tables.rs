@@ -1,5 +1,6 @@
 //! With many rows, every operation still looks at a few: what it reads is counted by the server itself.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_domain::{
@@ -15,8 +16,11 @@ use tokio_postgres::Client;
 
 use crate::backend::PostgresBackend;
 
-/// 60,000 waiting (half of them in chains of ten, a third not due yet), 60,000 settled, 2,000 of these dead.
+/// What waits is in chains of ten by half, and a third is not due yet. Of what is settled, every thirtieth is dead.
 const FILL: &str = include_str!("fill.sql");
+/// Settled, and in all.
+const SOME: (u64, u64) = (60_000, 120_000);
+const MANY: (u64, u64) = (5_000_000, 6_000_000);
 /// Rows that one call may read of one table; each call below concerns a handful of messages.
 const READ_MAX: i64 = 600;
 
@@ -27,6 +31,14 @@ const OVER: &str = "INSERT INTO tidegate.pending (seq, admitted_at, queue, chain
                     INSERT INTO tidegate.tally VALUES ('', 99, 20000, 0, 0, 0, 0, 0, 20000, 0), \
                         ('over', 99, 20000, 0, 0, 0, 0, 0, 20000, 0)";
 
+fn fill(backend: &PostgresBackend, (settled, all): (u64, u64)) {
+    // However many there are, they came within two minutes.
+    let numbers = [("{settled}", settled), ("{all}", all), ("{step}", all / 120_000)];
+    let fill = |sql: String, (name, number): (&str, u64)| sql.replace(name, &number.to_string());
+    let sql = numbers.into_iter().fold(FILL.to_owned(), fill);
+    services::Postgres::shared().sql(&backend.database, &sql).unwrap();
+}
+
 async fn open(backend: &PostgresBackend, setup: &Setup) -> Postgres {
     Postgres::open(Options { connections_max: 1, ..backend.options(setup) }).await.unwrap()
 }
@@ -35,18 +47,18 @@ async fn open(backend: &PostgresBackend, setup: &Setup) -> Postgres {
 struct Reads<'a> {
     ledger: &'a Postgres,
     client: Client,
-    before: Vec<(String, i64)>,
+    before: BTreeMap<String, i64>,
 }
 
 impl<'a> Reads<'a> {
     /// Of a ledger with one connection.
     async fn begin(backend: &PostgresBackend, ledger: &'a Postgres) -> Self {
-        let mut reads = Self { ledger, client: backend.client().await.unwrap(), before: Vec::new() };
+        let mut reads = Self { ledger, client: backend.client().await.unwrap(), before: BTreeMap::new() };
         reads.before = reads.now().await;
         reads
     }
 
-    async fn now(&self) -> Vec<(String, i64)> {
+    async fn now(&self) -> BTreeMap<String, i64> {
         // A session tells what it has read at the end of a statement, a second after it did so last.
         sleep(Duration::from_millis(1_200)).await;
         self.ledger.quota(user("nobody")).await.unwrap();
@@ -54,7 +66,7 @@ impl<'a> Reads<'a> {
             .client
             .query(
                 "SELECT relname::text, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) \
-                 FROM pg_stat_user_tables WHERE schemaname = 'tidegate' ORDER BY 1",
+                 FROM pg_stat_user_tables WHERE schemaname = 'tidegate'",
                 &[],
             )
             .await
@@ -68,8 +80,10 @@ impl<'a> Reads<'a> {
 
     async fn check_up_to(&mut self, max: i64, what: &str) {
         let after = self.now().await;
-        for ((table, before), (_, after)) in self.before.iter().zip(&after) {
-            assert!(after - before <= max, "{what} read {} rows of {table}", after - before);
+        for (table, after) in &after {
+            // A sweep may have made it.
+            let read = after - self.before.get(table).unwrap_or(&0);
+            assert!(read <= max, "{what} read {read} rows of {table}");
         }
         self.before = after;
     }
@@ -77,10 +91,20 @@ impl<'a> Reads<'a> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_operation_reads_more_than_it_needs() {
+    operations_read_a_few_of(SOME).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "six million rows take minutes to make"]
+async fn nor_does_it_with_a_million_waiting_and_five_million_settled() {
+    operations_read_a_few_of(MANY).await;
+}
+
+async fn operations_read_a_few_of(rows: (u64, u64)) {
     let backend = PostgresBackend::new();
-    let setup = Setup { pending_max: 1_000_000, ..Setup::default() };
+    let setup = Setup { pending_max: 10_000_000, ..Setup::default() };
     let ledger = open(&backend, &setup).await;
-    services::Postgres::shared().sql(&backend.database, FILL).unwrap();
+    fill(&backend, rows);
     let mut reads = Reads::begin(&backend, &ledger).await;
     let drafts =
         [sms("a").to("r5"), sms("b").lane(Lane::High).to("r6"), sms("c").key("k"), sms("d").key("k")];
@@ -124,8 +148,9 @@ async fn no_operation_reads_more_than_it_needs() {
     reads.check_up_to(2 * 5_000, "lists of a few").await;
     ledger.counts().await.unwrap();
     ledger.queue_counts().await.unwrap();
+    reads.check("counts").await;
     ledger.sweep().await.unwrap();
-    reads.check("counts and sweep").await;
+    reads.check("sweep").await;
 }
 
 /// In real time: the server's clock is of another kind than a test's.
@@ -170,7 +195,7 @@ async fn many_dead_letters_return_with_a_few_rows_read_for_each() {
     let queue_rules = vec![(queue("big"), rule)];
     let setup = Setup { pending_max: 1_000_000, queue_rules, ..Setup::default() };
     let ledger = open(&backend, &setup).await;
-    services::Postgres::shared().sql(&backend.database, FILL).unwrap();
+    fill(&backend, SOME);
     let filter = Filter { status: Some(Status::Dead), ..Filter::default() };
     let dead = ledger.list(filter, Page { max: 300, after: None }).await.unwrap().messages;
     let batch: Vec<_> =

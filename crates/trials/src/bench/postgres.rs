@@ -125,7 +125,7 @@ impl Bench<'_> {
         loop {
             let (_, stats) = load::get(gateway.address, "/api/v1/stats").await?;
             let stats: serde_json::Value = serde_json::from_slice(&stats)?;
-            let pending = stats["messages"]["pending"].as_u64().with_context(|| stats.to_string())?;
+            let pending = stats["totals"]["pending"].as_u64().with_context(|| stats.to_string())?;
             if pending == 0 {
                 return Ok(());
             }
