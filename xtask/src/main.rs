@@ -60,9 +60,8 @@ fn test() -> Result<(), String> {
 /// The tests through the API once more, on the other ledger. Left out is what is about a directory that one process
 /// owns, and what has a server of its own already.
 fn api_on_postgres() -> Result<(), String> {
-    const ABOUT_A_DIRECTORY: [&str; 14] = [
+    const ABOUT_A_DIRECTORY: [&str; 13] = [
         "clocks::",
-        "cluster::",
         "disk::",
         "full_disk::",
         "kills::",

@@ -6,7 +6,6 @@ mod acks;
 mod authority;
 mod client;
 mod clocks;
-mod cluster;
 mod dead_letters;
 mod deferral;
 mod delivery;

@@ -91,16 +91,8 @@ impl<'a> Reads<'a> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_operation_reads_more_than_it_needs() {
-    operations_read_a_few_of(SOME).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "six million rows take minutes to make"]
-async fn nor_does_it_with_a_million_waiting_and_five_million_settled() {
-    operations_read_a_few_of(MANY).await;
-}
-
-async fn operations_read_a_few_of(rows: (u64, u64)) {
+    // Many take minutes to make.
+    let rows = if std::env::var_os("TIDEGATE_TEST_LARGE").is_some() { MANY } else { SOME };
     let backend = PostgresBackend::new();
     let setup = Setup { pending_max: 10_000_000, ..Setup::default() };
     let ledger = open(&backend, &setup).await;

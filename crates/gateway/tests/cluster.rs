@@ -1,7 +1,12 @@
 //! Three gateways and two senders on one PostgreSQL and one Redis, under load and faults, judged from outside.
 //! `cargo xtask torture cluster` does the same for longer.
 
+use std::sync::{Mutex, PoisonError};
+
 use tidegate_testkit::cluster::{Cluster, ClusterOptions, ClusterVerdict, Fault, Traffic};
+
+/// One cluster at a time: five processes and two servers are as much as a small machine serves in time.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Between faults: enough to see that everything goes on.
 const MESSAGES: usize = 50;
@@ -29,6 +34,7 @@ fn the_database_may_fail_and_everybody_is_told_to_come_back() {
 }
 
 fn run(faults: &[Fault]) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
         let mut cluster = Cluster::start(options()).await.unwrap();
