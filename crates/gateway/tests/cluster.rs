@@ -1,6 +1,8 @@
 //! Three gateways and two senders on one PostgreSQL and one Redis, under load and faults, judged from outside.
 //! `cargo xtask torture cluster` does the same for longer.
 
+#![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
+
 use std::sync::{Mutex, PoisonError};
 
 use tidegate_testkit::cluster::{Cluster, ClusterOptions, ClusterVerdict, Fault, Traffic};
