@@ -155,12 +155,7 @@ impl fmt::Debug for PostgresSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Loaded, Sources};
-
-    fn load(text: &str) -> Result<Loaded, String> {
-        let file = Some((PathBuf::from("tidegate.toml"), text.to_owned()));
-        Loaded::from_sources(&Sources { file, ..Sources::default() }).map_err(|problems| problems.to_string())
-    }
+    use crate::config::tests::load;
 
     #[test]
     fn postgres_is_chosen_with_all_of_its_settings_and_its_url_stays_hidden() {

@@ -19,12 +19,7 @@ pub fn read(
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{Loaded, Sources};
-
-    fn load(text: &str) -> Result<Loaded, String> {
-        let file = Some(("tidegate.toml".into(), text.to_owned()));
-        Loaded::from_sources(&Sources { file, ..Sources::default() }).map_err(|problems| problems.to_string())
-    }
+    use crate::config::tests::load;
 
     const POSTGRES: &str = "[ledger]\nkind = \"postgres\"\n[quotas]\naccelerator = \"redis\"\n";
 

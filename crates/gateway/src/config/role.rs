@@ -54,15 +54,8 @@ impl Role {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
-    use crate::config::{Loaded, Sources};
-
-    fn load(text: &str) -> Result<Loaded, String> {
-        let file = Some((PathBuf::from("tidegate.toml"), text.to_owned()));
-        Loaded::from_sources(&Sources { file, ..Sources::default() }).map_err(|problems| problems.to_string())
-    }
+    use crate::config::tests::load;
 
     #[test]
     fn a_directory_is_not_for_several_processes() {

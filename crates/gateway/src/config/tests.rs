@@ -8,6 +8,11 @@ fn file(text: &str) -> Sources {
     Sources { file: Some((PathBuf::from("tidegate.toml"), text.to_owned())), ..Sources::default() }
 }
 
+/// What a file with this text comes to, or all of its problems.
+pub fn load(text: &str) -> Result<Loaded, String> {
+    Loaded::from_sources(&file(text)).map_err(|problems| problems.to_string())
+}
+
 fn with_variable(mut sources: Sources, variable: &str, value: &str) -> Sources {
     sources.environment.push((variable.to_owned(), value.to_owned()));
     sources
