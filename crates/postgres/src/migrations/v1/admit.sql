@@ -90,7 +90,7 @@ BEGIN
     -- The common case as one set: nobody meets a limit or a key, so the order of the items decides nothing.
     members := ARRAY(SELECT count(*) FROM unnest(p_user_at) AS w WHERE w IS NOT NULL GROUP BY w ORDER BY w);
     IF keys IS NULL AND cardinality(array_remove(p_key_at, NULL)) = cardinality(p_keys)
-        AND room >= items AND items <= ALL (array_remove(queue_room, NULL))
+        AND room >= items AND items <= ALL (coalesce(array_remove(queue_room, NULL), '{}'))
         AND (SELECT coalesce(bool_and(coalesce(NOT a.deferring AND a.since <= now AND now - a.since < a.window_ms
                 AND a.count + a.members <= a.max, false)), true)
             FROM unnest(maxima, windows, counts, sinces, deferring, members)
