@@ -1,8 +1,8 @@
 //! The gateway: settings, HTTP handlers, the sender, and how they are put together.
 //!
 //! [`server::run`] takes its listener, ledger, channel, clock and shutdown from outside, so that tests and
-//! benches run the very same gateway on whatever they choose. [`wiring`] is the one file that names concrete
-//! adapters.
+//! benches run the very same gateway on whatever they choose. [`wiring`] alone, with what lies below
+//! it, names concrete adapters.
 
 mod accelerator;
 mod announcement;
