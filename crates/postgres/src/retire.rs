@@ -73,8 +73,8 @@ impl Core {
             if self.is_so("SELECT retire_slice($1, $2)", &[&retention_ms, &SLICE]).await? {
                 if self.is_so("SELECT end_retirement()", &[]).await? {
                     tracing::info!("a range of old messages is dropped");
+                    break;
                 }
-                break;
             }
         }
         Ok(())

@@ -46,7 +46,8 @@ fn in_use(error: Error) -> OpenError {
 pub(super) async fn require_empty(client: &Client) -> Result<(), OpenError> {
     let sql = "SELECT NOT EXISTS (SELECT FROM message) AND NOT EXISTS (SELECT FROM quota) \
                AND NOT EXISTS (SELECT FROM slot_config) AND NOT EXISTS (SELECT FROM queue) \
-               AND NOT EXISTS (SELECT FROM key) AND NOT EXISTS (SELECT FROM tally WHERE admitted <> 0)";
+               AND NOT EXISTS (SELECT FROM key) AND NOT EXISTS (SELECT FROM tally WHERE admitted <> 0) \
+               AND NOT EXISTS (SELECT FROM retirement)";
     if client.query_one(sql, &[]).await?.get(0) {
         return Ok(());
     }
