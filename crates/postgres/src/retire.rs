@@ -70,11 +70,11 @@ impl Core {
             return Ok(());
         }
         for _ in 0..SLICES {
-            if self.is_so("SELECT retire_slice($1, $2)", &[&retention_ms, &SLICE]).await? {
-                if self.is_so("SELECT end_retirement()", &[]).await? {
-                    tracing::info!("a range of old messages is dropped");
-                    break;
-                }
+            if self.is_so("SELECT retire_slice($1, $2)", &[&retention_ms, &SLICE]).await?
+                && self.is_so("SELECT end_retirement()", &[]).await?
+            {
+                tracing::info!("a range of old messages is dropped");
+                break;
             }
         }
         Ok(())
