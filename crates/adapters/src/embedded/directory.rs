@@ -41,7 +41,7 @@ impl From<StoreError> for OpenError {
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Directory {
@@ -67,7 +67,7 @@ impl Directory {
             .set_len(0)
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "{}", std::process::id()));
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), lock })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -82,6 +82,14 @@ impl Directory {
         sync(&self.path)
             .and_then(|()| sync(parent))
             .map_err(|cause| OpenError::Directory { dir: self.path.clone(), cause })
+    }
+}
+
+impl Drop for Directory {
+    /// Closing the file would not do: a child that is just being started by another thread holds a copy of it until
+    /// it runs its own program, and the lock with it.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
     }
 }
 
@@ -100,5 +108,21 @@ impl Options {
             ),
         ];
         rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, rule)| Err(OpenError::Option(rule)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_ledger_is_free_although_a_child_still_holds_its_lock_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Directory::lock(dir.path()).unwrap();
+        let child = first.lock.try_clone().unwrap();
+        assert!(matches!(Directory::lock(dir.path()), Err(OpenError::InUse { pid: Some(_), .. })));
+        drop(first);
+        Directory::lock(dir.path()).unwrap();
+        drop(child);
     }
 }
