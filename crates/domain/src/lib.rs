@@ -5,6 +5,7 @@
 //! machine for the time or for randomness. All of it can run under a simulator.
 
 mod breaker;
+mod bus;
 mod channel;
 mod deliver;
 mod headers;
@@ -17,8 +18,11 @@ mod retry;
 mod slots;
 mod time;
 pub mod transfer;
+mod transit;
+mod turn;
 
 pub use breaker::{Breaker, BreakerRule, BreakerState, Change};
+pub use bus::{Bus, BusError, BusHealth, Consumer};
 pub use channel::{Channel, Delivery};
 pub use deliver::outcome_of;
 pub use headers::InvalidHeader;
@@ -37,3 +41,5 @@ pub use slots::{
     Forecast, Released, Reservation, Reserved, Slot, SlotConfig, SlotConfigPut, SlotMessage, Slots,
 };
 pub use time::{Clock, Timestamp};
+pub use transit::{Begun, Transit};
+pub use turn::Turn;

@@ -1,0 +1,240 @@
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tidegate_domain::{Claim, Headers, Lane, MessageId, QueueName, Recipient, Timestamp, UserId};
+
+pub const CONTENT_TYPE: &str = "application/json";
+
+/// A claimed message as it travels. Fields may be added; a reader ignores what it does not know.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    id: String,
+    queue: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    user_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    recipient: Option<String>,
+    lane: String,
+    /// The text, or its bytes when they are none, or neither: then the record would have been too large.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    message_base64: Option<String>,
+    /// Counts from 1 over the message's whole life.
+    attempt: u32,
+    failures: u32,
+    ack_attempts: u32,
+    ack_required: bool,
+    /// The fencing token, as text: not every reader's numbers have 64 bits.
+    token: String,
+    /// When the record is void, unless somebody has begun.
+    lease_until: String,
+    admitted_at: String,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    headers: Vec<Header>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    name: String,
+    value: String,
+}
+
+/// Why a record can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed(pub String);
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The text stays out of a record that would be larger than `bytes_max` with it: whoever begins asks the ledger for it.
+pub fn encode(claim: &Claim, bytes_max: usize) -> Vec<u8> {
+    let whole = write(claim, claim.body.as_ref());
+    if whole.len() <= bytes_max { whole } else { write(claim, None) }
+}
+
+fn write(claim: &Claim, body: Option<&Bytes>) -> Vec<u8> {
+    let text = body.and_then(|body| std::str::from_utf8(body).ok());
+    let bytes = body.filter(|_| text.is_none());
+    let record = Record {
+        id: claim.id.to_string(),
+        queue: claim.queue.to_string(),
+        user_id: claim.user.as_ref().map(UserId::to_string),
+        recipient: claim.recipient.as_ref().map(Recipient::to_string),
+        lane: claim.lane.as_str().to_owned(),
+        message: text.map(str::to_owned),
+        message_base64: bytes.map(|bytes| STANDARD.encode(bytes)),
+        attempt: claim.attempt,
+        failures: claim.failures,
+        ack_attempts: claim.ack_attempts,
+        ack_required: claim.ack_required,
+        token: claim.token.to_string(),
+        lease_until: time(claim.lease_until),
+        admitted_at: time(claim.admitted_at),
+        headers: (claim.headers.0.iter())
+            .map(|(name, value)| Header { name: name.clone(), value: value.clone() })
+            .collect(),
+    };
+    serde_json::to_vec(&record).unwrap_or_default()
+}
+
+pub fn decode(bytes: &[u8]) -> Result<Claim, Malformed> {
+    let record: Record = serde_json::from_slice(bytes).map_err(|error| Malformed(error.to_string()))?;
+    let wrong = |field: &str, value: &str| Malformed(format!("{field}: {value:?} makes no sense"));
+    let named = |field: &'static str, value: &str| {
+        let value = value.to_owned();
+        move |_| wrong(field, &value)
+    };
+    let body = match (record.message, record.message_base64) {
+        (Some(text), None) => Some(Bytes::from(text)),
+        (None, Some(bytes)) => {
+            let bytes =
+                STANDARD.decode(&bytes).map_err(|_| Malformed("messageBase64: not base64".to_owned()))?;
+            Some(Bytes::from(bytes))
+        }
+        (None, None) => None,
+        (Some(_), Some(_)) => {
+            return Err(Malformed("message and messageBase64 exclude each other".to_owned()));
+        }
+    };
+    let headers = Headers(record.headers.into_iter().map(|header| (header.name, header.value)).collect());
+    headers.check().map_err(|error| Malformed(format!("headers: {error}")))?;
+    Ok(Claim {
+        id: record.id.parse::<MessageId>().map_err(|_| wrong("id", &record.id))?,
+        queue: QueueName::new(&record.queue).map_err(named("queue", &record.queue))?,
+        recipient: (record.recipient.as_deref())
+            .map(|name| Recipient::new(name).map_err(named("recipient", name)))
+            .transpose()?,
+        lane: record.lane.parse::<Lane>().map_err(|_| wrong("lane", &record.lane))?,
+        user: (record.user_id.as_deref())
+            .map(|name| UserId::new(name).map_err(named("userId", name)))
+            .transpose()?,
+        admitted_at: instant(&record.admitted_at).ok_or_else(|| wrong("admittedAt", &record.admitted_at))?,
+        attempt: record.attempt,
+        failures: record.failures,
+        ack_attempts: record.ack_attempts,
+        ack_required: record.ack_required,
+        headers,
+        token: record.token.parse().map_err(|_| wrong("token", &record.token))?,
+        lease_until: instant(&record.lease_until).ok_or_else(|| wrong("leaseUntil", &record.lease_until))?,
+        body,
+    })
+}
+
+/// What a record is ordered by on the bus: its recipient, or nothing but itself.
+pub fn key(claim: &Claim) -> String {
+    claim.recipient.as_ref().map_or_else(|| claim.id.to_string(), Recipient::to_string)
+}
+
+/// The W3C trace that a record belongs to: its message's own, or one that is named after the message.
+pub fn traceparent(claim: &Claim) -> String {
+    let own = claim.headers.0.iter().find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
+    own.map_or_else(
+        || format!("00-{}-{:016x}-01", claim.id.to_string().replace('-', ""), claim.token.max(1)),
+        |(_, value)| value.clone(),
+    )
+}
+
+fn time(at: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(at.millis()).unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
+fn instant(text: &str) -> Option<Timestamp> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    Some(Timestamp::from_millis(at.as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: usize = 1_000_000;
+
+    fn claim() -> Claim {
+        Claim {
+            id: MessageId::new(Timestamp::from_millis(1_763_244_000_123), 42, 7),
+            queue: QueueName::new("sms").unwrap(),
+            recipient: Some(Recipient::new("+49 170").unwrap()),
+            lane: Lane::High,
+            user: Some(UserId::new("1001").unwrap()),
+            admitted_at: Timestamp::from_millis(1_763_244_000_123),
+            attempt: 2,
+            failures: 1,
+            ack_attempts: 0,
+            ack_required: true,
+            headers: Headers(vec![("X-Kind".into(), "otp".into())]),
+            token: u64::MAX,
+            lease_until: Timestamp::from_millis(1_763_244_030_000),
+            body: Some(Bytes::from_static("häl\"lo\n".as_bytes())),
+        }
+    }
+
+    #[test]
+    fn what_is_published_is_what_is_received() {
+        let mut claim = claim();
+        assert_eq!(decode(&encode(&claim, LARGE)), Ok(claim.clone()));
+        claim.body = Some(Bytes::from_static(&[0, 159, 255]));
+        (claim.recipient, claim.user) = (None, None);
+        claim.headers = Headers::default();
+        assert_eq!(decode(&encode(&claim, LARGE)), Ok(claim.clone()));
+    }
+
+    #[test]
+    fn a_record_that_would_be_too_large_travels_without_its_text() {
+        let mut claim = claim();
+        claim.body = Some(Bytes::from(vec![1; 1_000]));
+        let bytes = encode(&claim, 2_000);
+        assert!(bytes.len() < 600, "{}", bytes.len());
+        assert_eq!(decode(&bytes), Ok(Claim { body: None, ..claim.clone() }));
+        claim.body = Some(Bytes::from(vec![b'a'; 1_000]));
+        assert_eq!(decode(&encode(&claim, 2_000)), Ok(claim));
+    }
+
+    #[test]
+    fn a_foreign_reader_finds_the_fields_that_the_readme_names() {
+        let text = String::from_utf8(encode(&claim(), LARGE)).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["userId"], "1001");
+        assert_eq!(value["message"], "häl\"lo\n");
+        assert_eq!(value["lane"], "high");
+        assert_eq!(value["token"], u64::MAX.to_string());
+        assert_eq!(value["leaseUntil"], "2025-11-15T22:00:30Z");
+        assert_eq!(value["headers"][0]["name"], "X-Kind");
+        assert_eq!(value["attempt"], 2);
+    }
+
+    #[test]
+    fn what_is_added_later_is_ignored_and_nonsense_is_named() {
+        let mut value: serde_json::Value = serde_json::from_slice(&encode(&claim(), LARGE)).unwrap();
+        value["later"] = true.into();
+        assert_eq!(decode(&serde_json::to_vec(&value).unwrap()), Ok(claim()));
+        for (field, wrong) in
+            [("id", "x"), ("lane", "vip"), ("token", "-1"), ("leaseUntil", "now"), ("queue", "")]
+        {
+            let mut value = value.clone();
+            value[field] = wrong.into();
+            let error = decode(&serde_json::to_vec(&value).unwrap()).unwrap_err();
+            assert!(error.0.contains(field), "{error}");
+        }
+        for wrong in [&b""[..], b"SMS SENT", b"{}", b"[1]", b"\xff"] {
+            assert!(decode(wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn a_trace_is_the_messages_own_or_bears_its_name() {
+        let mut claim = claim();
+        let made = traceparent(&claim);
+        assert_eq!(made.len(), 55);
+        assert!(made.contains(&claim.id.to_string().replace('-', "")), "{made}");
+        let own = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        claim.headers.0.push(("Traceparent".into(), own.into()));
+        assert_eq!(traceparent(&claim), own);
+        assert_eq!(key(&claim), "+49 170");
+    }
+}
