@@ -6,6 +6,7 @@
 //! from its own crate.
 
 pub mod buckets;
+pub mod bus;
 mod clock;
 pub mod cluster;
 pub mod conformance;

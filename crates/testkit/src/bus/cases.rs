@@ -1,0 +1,171 @@
+//! What every bus does.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bytes::Bytes;
+use tidegate_domain::{BusHealth, Claim, Headers, Lane, MessageId, UserId};
+
+use super::BusHarness;
+use super::harness::{claim, queue, receive};
+
+const WAIT_MS: u64 = 500;
+
+fn by_id(claims: &[Claim]) -> BTreeMap<MessageId, Claim> {
+    claims.iter().map(|claim| (claim.id, claim.clone())).collect()
+}
+
+pub async fn what_is_published_is_received_as_it_was(h: &BusHarness) {
+    let mut claims = vec![claim(1, "a"), claim(2, "b"), claim(3, "häß lich\u{1F600}"), claim(4, "d")];
+    (claims[0].lane, claims[1].lane) = (Lane::High, Lane::Low);
+    claims[1].body = Some(Bytes::from_static(&[0, 159, 146, 150, 255]));
+    claims[2].user = Some(UserId::new("1001").expect("a user"));
+    claims[2].headers = Headers(vec![("X-One".into(), "1".into()), ("X-Two".into(), "\"2\"".into())]);
+    (claims[3].recipient, claims[3].ack_required, claims[3].body) = (None, true, Some(Bytes::new()));
+    (claims[3].attempt, claims[3].failures, claims[3].ack_attempts, claims[3].token) = (9, 4, 2, u64::MAX);
+    h.publish(&claims).await;
+    let mut consumer = h.consumer().await;
+    let received = receive(&mut *consumer, claims.len()).await;
+    assert_eq!(by_id(&received), by_id(&claims));
+}
+
+pub async fn records_of_a_recipient_keep_their_order(h: &BusHarness) {
+    let mut consumer = h.consumer().await;
+    let claims: Vec<_> = (0..300).map(|n| claim(n, &format!("recipient-{}", n % 7))).collect();
+    for batch in claims.chunks(50) {
+        h.publish(batch).await;
+    }
+    let received = receive(&mut *consumer, claims.len()).await;
+    let mut last: HashMap<_, MessageId> = HashMap::new();
+    for claim in received {
+        let before = last.insert(claim.recipient.clone(), claim.id);
+        assert!(before.is_none_or(|before| before < claim.id), "{claim:?} came after {before:?}");
+    }
+}
+
+pub async fn queues_do_not_mix(h: &BusHarness) {
+    let mut job = claim(1, "a");
+    job.queue = queue("jobs");
+    h.publish(&[job.clone(), claim(2, "a")]).await;
+    let mut jobs = h.bus.consumer(queue("jobs")).await.expect("a consumer");
+    assert_eq!(receive(&mut *jobs, 1).await, [job]);
+    assert_eq!(jobs.receive(9, WAIT_MS).await, Ok(vec![]));
+    let mut sms = h.consumer().await;
+    assert_eq!(receive(&mut *sms, 1).await, [claim(2, "a")]);
+}
+
+pub async fn consumers_share_what_there_is(h: &BusHarness) {
+    let other = h.another().await;
+    let (mut one, mut two) = (h.consumer().await, other.consumer(queue("sms")).await.expect("a consumer"));
+    // Both have a share when both have received something; until then they may still be making out which.
+    let (mut sent, mut served) = (0, [false, false]);
+    let mut rounds = 0;
+    while served != [true, true] {
+        rounds += 1;
+        assert!(rounds < 200, "one of the consumers receives nothing: {served:?}");
+        h.publish(&(sent..sent + 40).map(|n| claim(n, &format!("r-{n}"))).collect::<Vec<_>>()).await;
+        sent += 40;
+        for (served, consumer) in served.iter_mut().zip([&mut one, &mut two]) {
+            *served |= !consumer.receive(20, 50).await.expect("a bus that is there").is_empty();
+            consumer.done().await.expect("a bus that is there");
+        }
+    }
+    let second: Vec<_> = (10_000..10_200).map(|n| claim(n, &format!("r-{n}"))).collect();
+    h.publish(&second).await;
+    let wanted: HashSet<_> = second.iter().map(|claim| claim.id).collect();
+    let mut received = Vec::new();
+    while received.len() < second.len() {
+        for consumer in [&mut one, &mut two] {
+            let claims = consumer.receive(100, 50).await.expect("a bus that is there");
+            received.extend(claims.into_iter().map(|claim| claim.id).filter(|id| wanted.contains(id)));
+            consumer.done().await.expect("a bus that is there");
+        }
+    }
+    assert_eq!(received.len(), second.len(), "nobody received what another one had");
+    assert_eq!(received.into_iter().collect::<HashSet<_>>(), wanted);
+}
+
+pub async fn what_was_not_done_goes_to_another(h: &BusHarness) {
+    let claims: Vec<_> = (0..20).map(|n| claim(n, &format!("r-{n}"))).collect();
+    h.publish(&claims).await;
+    let mut first = h.consumer().await;
+    assert_eq!(receive(&mut *first, 20).await.len(), 20);
+    drop(first);
+    let other = h.another().await;
+    let mut second = other.consumer(queue("sms")).await.expect("a consumer");
+    assert_eq!(by_id(&receive(&mut *second, 20).await), by_id(&claims));
+}
+
+pub async fn what_was_done_does_not_come_again(h: &BusHarness) {
+    h.publish(&(0..20).map(|n| claim(n, &format!("r-{n}"))).collect::<Vec<_>>()).await;
+    let mut first = h.consumer().await;
+    receive(&mut *first, 20).await;
+    first.done().await.expect("a bus that is there");
+    drop(first);
+    h.publish(&[claim(100, "r-1")]).await;
+    let mut second = h.consumer().await;
+    assert_eq!(receive(&mut *second, 1).await, [claim(100, "r-1")]);
+    assert_eq!(second.receive(9, WAIT_MS).await, Ok(vec![]));
+}
+
+pub async fn a_record_that_nobody_was_there_for_waits(h: &BusHarness) {
+    h.publish(&[claim(1, "a")]).await;
+    let other = h.another().await;
+    let mut consumer = other.consumer(queue("sms")).await.expect("a consumer");
+    assert_eq!(receive(&mut *consumer, 1).await, [claim(1, "a")]);
+}
+
+pub async fn the_high_lane_comes_first_and_the_low_one_is_not_forgotten(h: &BusHarness) {
+    const EACH: u64 = 300;
+    let in_lane = |n, lane| Claim { lane, ..claim(n, &format!("r-{n}")) };
+    h.publish(&(0..EACH).map(|n| in_lane(n, Lane::Low)).collect::<Vec<_>>()).await;
+    h.publish(&(EACH..2 * EACH).map(|n| in_lane(n, Lane::High)).collect::<Vec<_>>()).await;
+    let mut consumer = h.consumer().await;
+    let (mut high, mut low) = (0, 0);
+    while high < EACH {
+        for claim in consumer.receive(10, WAIT_MS).await.expect("a bus that is there") {
+            match claim.lane {
+                Lane::High => high += 1,
+                _ => low += 1,
+            }
+        }
+        consumer.done().await.expect("a bus that is there");
+    }
+    // One in eleven would be 30. What has arrived when nothing of the other lane has, goes first.
+    assert!((10..150).contains(&low), "{low} of the low lane before the last of the high one");
+}
+
+pub async fn nothing_to_receive_is_no_error(h: &BusHarness) {
+    let mut consumer = h.consumer().await;
+    assert_eq!(consumer.receive(10, 20).await, Ok(vec![]));
+    assert_eq!(consumer.done().await, Ok(()));
+    assert_eq!(h.bus.publish(vec![]).await, vec![]);
+    h.publish(&[claim(1, "a")]).await;
+    assert_eq!(receive(&mut *consumer, 1).await.len(), 1);
+}
+
+pub async fn a_stranger_s_record_is_skipped_and_done_with(h: &BusHarness) {
+    for bytes in [&b"SMS SENT"[..], b"{\"id\":\"x\"}", b"", b"\xff\xfe"] {
+        h.put(bytes).await;
+    }
+    let mut first = h.consumer().await;
+    h.publish(&[claim(1, "a")]).await;
+    assert_eq!(receive(&mut *first, 1).await, [claim(1, "a")]);
+    first.done().await.expect("a bus that is there");
+    drop(first);
+    h.publish(&[claim(2, "a")]).await;
+    let mut second = h.consumer().await;
+    assert_eq!(receive(&mut *second, 1).await, [claim(2, "a")]);
+}
+
+pub async fn a_queue_that_does_not_travel_is_refused(h: &BusHarness) {
+    let stray = Claim { queue: queue("elsewhere"), ..claim(1, "a") };
+    let results = h.bus.publish(vec![stray, claim(2, "a")]).await;
+    assert!(matches!(results[..], [Err(_), Ok(())]), "{results:?}");
+    assert!(h.bus.consumer(queue("elsewhere")).await.is_err());
+}
+
+pub async fn a_bus_that_is_there_says_so(h: &BusHarness) {
+    h.until_ready().await;
+    h.publish(&[claim(1, "a")]).await;
+    assert_eq!(h.bus.health(), BusHealth::Ready);
+}
