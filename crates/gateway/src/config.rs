@@ -1,5 +1,6 @@
 //! Settings: compiled-in defaults, then a file, the environment, flags; all checked before anything starts.
 
+mod bus;
 mod channels;
 mod layers;
 mod ledger;
@@ -26,6 +27,7 @@ use tracing_subscriber::filter::LevelFilter;
 use self::layers::Layers;
 use self::reader::Reader;
 
+pub use self::bus::{BusEngine, BusSettings, KafkaSettings, RabbitMqSettings, WhenDown};
 pub use self::channels::{ChannelsSettings, InboxSettings, WebhookSettings};
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
 pub use self::ledger::{EmbeddedSettings, LedgerSettings, PostgresSettings, SharedSettings};
@@ -55,6 +57,8 @@ pub struct Settings {
     /// The Redis in front of the ledger's quotas, if there is one.
     pub accelerator: Option<RedisSettings>,
     pub slots: SlotSettings,
+    /// What stands between gateways and senders, if anything does.
+    pub bus: Option<BusSettings>,
     pub sender: SenderSettings,
     pub queues: QueuesSettings,
     pub channels: ChannelsSettings,
@@ -122,6 +126,7 @@ impl Settings {
         let slots = SlotSettings::read(reader);
         let sender = SenderSettings::read(reader);
         let queues = QueuesSettings::read(reader, &layers.queues, &sender);
+        let bus = BusSettings::read(reader, queues.as_ref());
         let channels = ChannelsSettings::read(reader, queues.as_ref(), &sender);
         let stats = StatsSettings::read(reader);
         let log = LogSettings::read(reader);
@@ -139,6 +144,7 @@ impl Settings {
             defer_horizon_ms,
             accelerator,
             slots: slots?,
+            bus,
             sender,
             queues: queues?,
             channels,
@@ -217,8 +223,8 @@ impl LogSettings {
 fn changed(layers: &Layers) -> Vec<Changed> {
     let values =
         layers.entries.iter().filter(|(_, entry)| entry.origin != Origin::Default).map(|(key, entry)| {
-            let secret = channels::SECRET_KEYS.iter().chain(&redis::SECRET_KEYS).chain(&ledger::SECRET_KEYS);
-            let hidden = secret.into_iter().any(|known| known == key);
+            let secret = [&channels::SECRET_KEYS[..], &redis::SECRET_KEYS, &ledger::SECRET_KEYS, &bus::SECRET_KEYS];
+            let hidden = secret.into_iter().flatten().any(|known| known == key);
             let value = if hidden { "(hidden)".to_owned() } else { entry.value.to_string() };
             Changed { key: key.clone(), value, origin: entry.origin.clone() }
         });

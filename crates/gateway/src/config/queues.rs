@@ -32,6 +32,8 @@ pub struct QueueSettings {
     pub attempts_max: u32,
     /// How long after its admission a message is worth keeping; `None`: as long as the ledger keeps it.
     pub retention_ms: Option<u64>,
+    /// Its name on a bus, if it has one of its own.
+    pub topic: Option<String>,
 }
 
 /// How messages leave a queue.
@@ -119,6 +121,7 @@ impl QueuesSettings {
             lease_ms: reader.number("queue.lease_ms", 1_000..=LEASE_MS_MAX),
             attempts_max: u32::try_from(attempts_max).unwrap_or(1),
             retention_ms: retention(reader.number("queue.retention_minutes", 0..=RETENTION_MINUTES_MAX)),
+            topic: None,
         };
         let (view_max, pop_max) =
             (reader.size("queue.view_max", 1..=100_000), reader.size("queue.pop_max", 1..=10_000));

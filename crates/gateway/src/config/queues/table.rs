@@ -10,7 +10,7 @@ use crate::config::SenderSettings;
 use crate::config::layers::{Entry, Table};
 use crate::config::problem::{Problem, did_you_mean};
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "name",
     "channel",
     "mode",
@@ -20,7 +20,10 @@ const KEYS: [&str; 9] = [
     "retention_minutes",
     "pending_max",
     "pending_hard_max",
+    "topic",
 ];
+
+const TOPIC_BYTES_MAX: usize = 200;
 
 /// One `[[queues]]` table on its way to settings; what is wrong goes to `problems`.
 pub struct Reading<'a> {
@@ -80,13 +83,33 @@ impl<'a> Reading<'a> {
             let what = format!("{lease_ms} does not outlast sender.attempt_timeout_ms ({timeout_ms})");
             self.problem("lease_ms", what, "a message would go out twice: raise the lease");
         }
+        let topic = self.topic(outlet);
         Some(QueueSettings {
+            topic,
             outlet: outlet?,
             rule: QueueRule { order: order?, pending_max: pending_max?, pending_hard_max: hard_max? },
             lease_ms: lease_ms?,
             attempts_max: u32::try_from(attempts_max?).ok()?,
             retention_ms: retention(minutes?),
         })
+    }
+
+    /// What Kafka and RabbitMQ both take for a name.
+    fn topic(&mut self, outlet: Option<Outlet>) -> Option<String> {
+        let topic = &self.entry("topic")?.value;
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let known = topic.as_str().filter(|name| {
+            (1..=TOPIC_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('.')
+        });
+        if known.is_none() {
+            let what = format!("{topic} must be 1 to {TOPIC_BYTES_MAX} letters, digits, '.', '_' or '-'");
+            self.problem("topic", what, "such as \"sms-outbound\"");
+        }
+        if matches!(outlet, Some(Outlet::Pull(_) | Outlet::Channel(ChannelKind::Inbox))) {
+            let fix = "remove it: what is pulled, or kept for devices, does not travel";
+            self.problem("topic", "is for queues with a channel that senders push out".to_owned(), fix);
+        }
+        known.map(str::to_owned)
     }
 
     pub fn problem(&mut self, key: &str, what: String, fix: &str) {

@@ -1,0 +1,54 @@
+use std::fmt;
+use std::time::Duration;
+
+use crate::config::MS_MAX;
+use crate::config::reader::Reader;
+
+#[derive(Clone)]
+pub struct RabbitMqSettings {
+    /// May hold a password. Whoever dials it checks the rest of it.
+    pub url: String,
+    pub exchange: String,
+    /// Records that a sender holds of each lane before it has begun them.
+    pub prefetch: u16,
+    pub connect_timeout: Duration,
+    pub publish_timeout: Duration,
+}
+
+const SCHEMES: [&str; 2] = ["amqp://", "amqps://"];
+const EXCHANGE_BYTES_MAX: usize = 200;
+
+impl RabbitMqSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let url = reader.text("rabbitmq.url");
+        if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
+            // Not repeated: it may hold a password.
+            let fix = "such as \"amqp://user:password@example.com:5672/%2f\"";
+            reader.problem_with_fix("rabbitmq.url", "is not the URL of a RabbitMQ", fix);
+        }
+        let exchange = reader.text("rabbitmq.exchange");
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if !(1..=EXCHANGE_BYTES_MAX).contains(&exchange.len())
+            || !exchange.bytes().all(fits)
+            || exchange.starts_with("amq.")
+        {
+            let what =
+                format!("{exchange:?} must be letters, digits, '.', '_' or '-', and not begin with \"amq.\"");
+            reader.problem_with_fix("rabbitmq.exchange", what, "such as \"tidegate\"");
+        }
+        let prefetch = reader.number("rabbitmq.prefetch", 1..=65_535);
+        Self {
+            url: url.to_owned(),
+            exchange: exchange.to_owned(),
+            prefetch: u16::try_from(prefetch).unwrap_or(u16::MAX),
+            connect_timeout: reader.millis("rabbitmq.connect_timeout_ms", 1..=MS_MAX),
+            publish_timeout: reader.millis("rabbitmq.publish_timeout_ms", 100..=MS_MAX),
+        }
+    }
+}
+
+impl fmt::Debug for RabbitMqSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RabbitMqSettings").field("exchange", &self.exchange).finish_non_exhaustive()
+    }
+}
