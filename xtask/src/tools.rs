@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::command::run;
 
 /// Program, Debian package, what for.
-const TOOLS: [(&str, &str, &str); 7] = [
+const TOOLS: [(&str, &str, &str); 12] = [
     ("strace", "strace", "failing system calls"),
     ("mkfs.ext4", "e2fsprogs", "power cuts"),
     ("mount", "mount", "power cuts and full disks"),
@@ -13,6 +13,11 @@ const TOOLS: [(&str, &str, &str); 7] = [
     ("redis-server", "redis-server", "policies on Redis"),
     ("postgres", "postgresql-15", "the ledger on PostgreSQL"),
     ("faketime", "faketime", "clocks that differ"),
+    ("rabbitmq-server", "rabbitmq-server", "the bus on RabbitMQ"),
+    ("g++", "g++", "building the Kafka client"),
+    ("make", "make", "building the Kafka client"),
+    ("java", "default-jre-headless", "a private Kafka"),
+    ("mvn", "maven", "fetching that Kafka"),
 ];
 
 /// Makes sure of the tools. Returns whether disks can be mounted and cut off, which takes root; without it those

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
+use super::directory::directory;
 use super::package::{found_or_installed, is_root};
 use super::tied::Tied;
 use crate::process::free_address;
@@ -22,7 +23,6 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 const PACKAGE: &str = "postgresql-15";
 /// Refuses root, so root starts it as this user.
 const USER: &str = "postgres";
-const DIR_PREFIX: &str = "tidegate-postgres-";
 
 /// A private PostgreSQL server. Every user named `postgres` may do everything, without a password.
 #[derive(Debug)]
@@ -45,10 +45,8 @@ pub struct PostgresOptions {
 
 impl Postgres {
     pub fn start(options: PostgresOptions) -> anyhow::Result<Self> {
-        remove_left_over();
         let programs = programs()?;
-        let prefix = format!("{DIR_PREFIX}{}-", std::process::id());
-        let dir = tempfile::Builder::new().prefix(&prefix).tempdir()?;
+        let dir = directory("postgres")?;
         if is_root() {
             run(Command::new("chown").arg(format!("{USER}:{USER}")).arg(dir.path()))?;
         }
@@ -199,16 +197,4 @@ fn run(command: &mut Command) -> anyhow::Result<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{command:?}: {}", said.trim());
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// The shared server's directory outlives its process; the next one tidies up.
-fn remove_left_over() {
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let pid = name.strip_prefix(DIR_PREFIX).and_then(|rest| rest.split('-').next());
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            let _ = fs::remove_dir_all(&path);
-        }
-    }
 }
