@@ -1,5 +1,6 @@
 //! The command line.
 
+mod health;
 mod secrets;
 mod transfer;
 
@@ -33,6 +34,8 @@ enum Command {
     Serve(SettingsArgs),
     /// Check the configuration and say where each value comes from.
     CheckConfig(SettingsArgs),
+    /// Ask the running gateway of the same settings how it is; for probes. Exit code 0: well, 1: not.
+    Health(health::HealthArgs),
     /// Bring the schema of the PostgreSQL ledger up to date, and stop.
     Migrate(SettingsArgs),
     /// Write the whole ledger into an archive, to be imported into another one.
@@ -72,6 +75,7 @@ impl Cli {
         let done = match self.command {
             Command::Serve(args) => serve(args),
             Command::CheckConfig(args) => check_config(args),
+            Command::Health(args) => health::health(args),
             Command::Migrate(args) => migrate(args),
             Command::Export(args) => transfer::export(args),
             Command::Import(args) => transfer::import(args),

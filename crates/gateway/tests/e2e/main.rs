@@ -14,6 +14,7 @@ mod edges;
 mod first_flow;
 mod full_disk;
 mod gateway;
+mod health;
 mod inbox;
 mod kills;
 mod ledger;
