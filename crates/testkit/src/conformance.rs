@@ -1,9 +1,10 @@
-//! The case lists of the Ledger port, of the Slots port and of the Queues port. A backend runs all of them:
+//! The case lists of the ports Ledger, Slots, Queues and Transit. A backend runs all of them:
 //!
 //! ```text
 //! tidegate_testkit::conformance_cases!(EmbeddedBackend::new());
 //! tidegate_testkit::slot_cases!(EmbeddedBackend::new());
 //! tidegate_testkit::queue_cases!(EmbeddedBackend::new());
+//! tidegate_testkit::transit_cases!(EmbeddedBackend::new());
 //! ```
 //!
 //! expand to one `#[tokio::test]` per case, each on a ledger of its own. The calling crate needs tokio with
@@ -41,6 +42,11 @@ pub mod slot_releases;
 mod slot_steps;
 pub mod slots;
 mod steps;
+pub mod transit;
+pub mod transit_bounds;
+mod transit_cases;
+pub mod transit_ends;
+mod transit_steps;
 pub mod waiting;
 
 use std::time::Duration;

@@ -10,6 +10,7 @@ mod property;
 mod queue_ops;
 mod queues;
 mod slots;
+mod transit;
 
 pub use moves::{Lives, compare_moves_with_model};
 pub use op::{Admit, Op, Settle, ops};
@@ -18,6 +19,7 @@ pub use property::{compare_queues_with_model, compare_slots_with_model, compare_
 pub use queue_ops::queue_ops;
 pub use queues::{Pick, QueueOp};
 pub use slots::{Reserve, SlotOp, slot_ops};
+pub use transit::TransitOp;
 
 use anyhow::Context;
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::ensure;
 use async_trait::async_trait;
 use tidegate_domain::transfer::{Export, Import, Inventory, Manifest};
-use tidegate_domain::{Ledger, Order, QueueName, QueueRule, Queues, Slots};
+use tidegate_domain::{Ledger, Order, QueueName, QueueRule, Queues, Slots, Transit};
 
 use crate::TestClock;
 
@@ -38,6 +38,7 @@ pub struct Opened {
     pub ledger: Arc<dyn Ledger>,
     pub slots: Arc<dyn Slots>,
     pub queues: Arc<dyn Queues>,
+    pub transit: Arc<dyn Transit>,
 }
 
 /// The settings that the cases count on.
@@ -101,8 +102,8 @@ pub(crate) fn narrow(pending_max: u64, pending_hard_max: u64) -> QueueRule {
 }
 
 impl Opened {
-    pub fn new(ledger: Arc<impl Ledger + Slots + Queues>) -> Self {
-        Self { ledger: ledger.clone(), slots: ledger.clone(), queues: ledger }
+    pub fn new(ledger: Arc<impl Ledger + Slots + Queues + Transit>) -> Self {
+        Self { ledger: ledger.clone(), slots: ledger.clone(), queues: ledger.clone(), transit: ledger }
     }
 }
 
@@ -127,6 +128,11 @@ impl Harness {
     /// The same ledger's queues.
     pub fn queues(&self) -> Arc<dyn Queues> {
         self.opened().queues
+    }
+
+    /// What the same ledger does for messages on their way to a sender.
+    pub fn transit(&self) -> Arc<dyn Transit> {
+        self.opened().transit
     }
 
     pub fn setup(&self) -> &Setup {

@@ -1,5 +1,5 @@
 //! What the tests of every crate share: the naive model of a ledger, the conformance cases of its ports
-//! (Ledger, Slots and Queues), the driver that compares a ledger with the model, and the oracle outside the product (a
+//! (Ledger, Slots, Queues and Transit), the driver that compares a ledger with the model, and the oracle outside the product (a
 //! journaling load client, a journaling provider, and the judge of both).
 //!
 //! Architecture invariant: depends on the domain alone. An adapter brings its own [`Backend`] and is tested

@@ -7,6 +7,7 @@ mod quotas;
 mod row;
 mod rules;
 mod slots;
+mod transit;
 mod turn;
 
 use std::sync::atomic::{AtomicBool, Ordering};

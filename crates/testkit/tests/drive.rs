@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Acked, Admission, Admitted, Cancelled, Claim, ClaimRequest, Counts, Durability, EventId, Extension,
-    Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page, QueueCounts,
-    QueueName, Queues, Released, Requeue, Requeued, Reservation, Reserved, Settled, Settlement, Slot,
-    SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
+    Acked, Admission, Admitted, Begun, Cancelled, Claim, ClaimRequest, Counts, Durability, EventId,
+    Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page,
+    QueueCounts, QueueName, Queues, Released, Requeue, Requeued, Reservation, Reserved, Settled, Settlement,
+    Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, Transit, UserId,
 };
 use tidegate_testkit::drive::{compare_queues_with_model, compare_slots_with_model, compare_with_model};
 use tidegate_testkit::{Backend, ModelBackend, Opened, Setup};
@@ -82,6 +82,21 @@ fn an_expired_message_handed_out_is_caught() {
     assert!(is_caught(Fault::NeverExpires));
 }
 
+#[test]
+fn one_too_many_in_transit_is_caught() {
+    assert!(is_caught(Fault::DispatchesOneTooMany));
+}
+
+#[test]
+fn an_attempt_spent_on_the_way_is_caught() {
+    assert!(is_caught(Fault::DispatchesAsClaims));
+}
+
+#[test]
+fn a_beginning_that_was_not_kept_is_caught() {
+    assert!(is_caught(Fault::BeginsByExtending));
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     ClaimsOneTooMany,
@@ -96,6 +111,9 @@ enum Fault {
     RequeuesTheOldText,
     ForgetsPauses,
     NeverExpires,
+    DispatchesOneTooMany,
+    DispatchesAsClaims,
+    BeginsByExtending,
 }
 
 fn is_caught(fault: Fault) -> bool {
@@ -125,13 +143,14 @@ struct Faulty {
     inner: Arc<dyn Ledger>,
     slots: Arc<dyn Slots>,
     queues: Arc<dyn Queues>,
+    transit: Arc<dyn Transit>,
 }
 
 #[async_trait]
 impl Backend for FaultyBackend {
     async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
-        let Opened { ledger, slots, queues } = self.inner.open(setup).await?;
-        Ok(Opened::new(Arc::new(Faulty { fault: self.fault, inner: ledger, slots, queues })))
+        let Opened { ledger, slots, queues, transit } = self.inner.open(setup).await?;
+        Ok(Opened::new(Arc::new(Faulty { fault: self.fault, inner: ledger, slots, queues, transit })))
     }
 }
 
@@ -306,5 +325,39 @@ impl Queues for Faulty {
 
     async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError> {
         self.queues.queue_counts().await
+    }
+}
+
+#[async_trait]
+impl Transit for Faulty {
+    async fn dispatch(
+        &self,
+        request: ClaimRequest,
+        in_transit_max: usize,
+    ) -> Result<Vec<Claim>, LedgerError> {
+        match self.fault {
+            Fault::DispatchesOneTooMany => self.transit.dispatch(request, in_transit_max + 1).await,
+            Fault::DispatchesAsClaims => {
+                let max = request.max.min(in_transit_max);
+                self.inner.claim(ClaimRequest { max, ..request }).await
+            }
+            _ => self.transit.dispatch(request, in_transit_max).await,
+        }
+    }
+
+    async fn begin(&self, batch: Vec<Extension>) -> Result<Vec<Begun>, LedgerError> {
+        if self.fault != Fault::BeginsByExtending {
+            return self.transit.begin(batch).await;
+        }
+        let mut begun = Vec::new();
+        for extension in batch {
+            let answer = self.queues.extend(vec![extension.clone()]).await?.remove(0);
+            let lease_until = Timestamp::default();
+            begun.push(match answer {
+                Settled::Done => Begun::Begun { token: extension.token, lease_until },
+                Settled::LostLease => Begun::LostLease,
+            });
+        }
+        Ok(begun)
     }
 }

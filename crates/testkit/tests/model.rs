@@ -5,3 +5,5 @@ tidegate_testkit::conformance_cases!(tidegate_testkit::ModelBackend::default());
 tidegate_testkit::slot_cases!(tidegate_testkit::ModelBackend::default());
 
 tidegate_testkit::queue_cases!(tidegate_testkit::ModelBackend::default());
+
+tidegate_testkit::transit_cases!(tidegate_testkit::ModelBackend::default());

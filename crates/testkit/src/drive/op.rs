@@ -5,6 +5,7 @@ use tidegate_domain::{Lane, Outcome};
 
 use super::queues::QueueOp;
 use super::slots::SlotOp;
+use super::transit::{TransitOp, transit_op};
 
 /// Few of everything, so that operations meet: users, recipients, keys, queues are small numbers.
 #[derive(Debug, Clone)]
@@ -30,6 +31,7 @@ pub enum Op {
     },
     Slots(SlotOp),
     Queues(QueueOp),
+    Transit(TransitOp),
     /// Leases are void, everything answered stays.
     Reopen,
     Sweep,
@@ -68,6 +70,7 @@ pub fn ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
         8 => (0..2u8, select(vec![0usize, 1, 2, 3, 12]), select(vec![0, 50, 1_000, 30_000]))
             .prop_map(|(queue, max, lease_ms)| Op::Claim { queue, max, lease_ms }),
         8 => vec(settle(), 1..5).prop_map(Op::Settle),
+        8 => transit_op(2),
         4 => advance_ms().prop_map(Op::AdvanceMs),
         2 => (0..3u8, 1..6u32, select(vec![1, 100, 60_000]))
             .prop_map(|(user, limit, window_ms)| Op::PutQuota { user, limit, window_ms }),

@@ -57,6 +57,7 @@ impl<'a> Pair<'a> {
             }
             Op::Slots(op) => self.apply_slots(op).await?,
             Op::Queues(op) => self.apply_queues(op).await?,
+            Op::Transit(op) => self.apply_transit(op).await?,
             Op::Reopen => {
                 self.subject.reopen().await?;
                 self.model.restart();
@@ -129,12 +130,23 @@ impl<'a> Pair<'a> {
         let request = ClaimRequest { queue, max, lease_ms, wait_ms: 0 };
         let ours = self.subject.ledger().claim(request.clone()).await?;
         let theirs = self.model.claim(request).await?;
-        agree(&self.as_model_claims(&ours, &theirs), &theirs)?;
-        for (ours, theirs) in ours.iter().zip(&theirs) {
-            let earlier = self.leases.iter().filter(|[(id, _), _]| *id == ours.id);
-            ensure!(earlier.clone().all(|[(_, token), _]| *token < ours.token), "the token did not grow");
-            self.leases.push([(ours.id, ours.token), (theirs.id, theirs.token)]);
+        self.leased(&ours, &theirs)
+    }
+
+    /// Both have leased the same.
+    pub(super) fn leased(&mut self, ours: &[Claim], theirs: &[Claim]) -> anyhow::Result<()> {
+        agree(&self.as_model_claims(ours, theirs), &theirs.to_vec())?;
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            self.hold(ours.id, ours.token, (theirs.id, theirs.token))?;
         }
+        Ok(())
+    }
+
+    /// One more lease: ours, and what the model calls it.
+    pub(super) fn hold(&mut self, id: MessageId, token: u64, theirs: (MessageId, u64)) -> anyhow::Result<()> {
+        let mut earlier = self.leases.iter().filter(|[(other, _), _]| *other == id);
+        ensure!(earlier.all(|[(_, earlier), _]| *earlier < token), "the token did not grow");
+        self.leases.push([(id, token), theirs]);
         Ok(())
     }
 

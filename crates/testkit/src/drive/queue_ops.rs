@@ -6,6 +6,7 @@ use tidegate_domain::{Lane, Outcome, Status};
 
 use super::op::{Admit, Op, Settle, admit, advance_ms, settle};
 use super::queues::{Pick, QueueOp};
+use super::transit::transit_op;
 
 /// Two strict ones, one without order, one with little room.
 const QUEUES: u8 = 4;
@@ -17,6 +18,7 @@ pub fn queue_ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
         7 => (0..QUEUES, select(vec![1usize, 2, 3, 12]), select(vec![50, 1_000, 30_000]))
             .prop_map(|(queue, max, lease_ms)| Op::Claim { queue, max, lease_ms }),
         8 => vec(settle_or_accept(), 1..5).prop_map(Op::Settle),
+        7 => transit_op(QUEUES),
         4 => advance_ms().prop_map(Op::AdvanceMs),
         1 => (0..3u8, 1..6u32, select(vec![1, 100, 60_000]))
             .prop_map(|(user, limit, window_ms)| Op::PutQuota { user, limit, window_ms }),

@@ -98,7 +98,7 @@ impl Rules {
         match row.record.status {
             Status::Delivered => Acked::Already,
             Status::Pending if row.acks > 0 || row.record.ack_required && row.has_been_out() => {
-                if let Some(lease) = row.lease.filter(|_| row.acks == 0) {
+                if let Some(lease) = row.attempt_under_way().filter(|_| row.acks == 0) {
                     let (number, result) = (lease.attempt, AttemptResult::Delivered);
                     row.record.attempts.push(AttemptRecord {
                         number,

@@ -24,6 +24,8 @@ pub struct Lease {
     pub token: u64,
     pub until: Timestamp,
     pub attempt: u32,
+    /// On its way to a sender: the attempt has not begun.
+    pub in_transit: bool,
 }
 
 impl Row {
@@ -84,7 +86,12 @@ impl Row {
 
     /// Somebody tries it, or has tried it.
     pub fn has_been_out(&self) -> bool {
-        self.lease.is_some() || self.spent > 0
+        self.attempt_under_way().is_some() || self.spent > 0
+    }
+
+    /// The lease under which somebody tries it.
+    pub fn attempt_under_way(&self) -> Option<Lease> {
+        self.lease.filter(|lease| !lease.in_transit)
     }
 
     /// It ends without an attempt.

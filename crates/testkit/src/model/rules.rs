@@ -47,8 +47,11 @@ impl Rules {
         for row in &mut self.rows {
             if let Some(lease) = row.lease.filter(|lease| now >= lease.until) {
                 row.lease = None;
-                row.spent = lease.attempt;
-                row.failures += 1;
+                // What got lost on its way was not tried.
+                if !lease.in_transit {
+                    row.spent = lease.attempt;
+                    row.failures += 1;
+                }
             }
         }
     }
@@ -114,15 +117,25 @@ impl Rules {
     }
 
     pub fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Vec<Claim> {
+        self.lease(request, request.max, false, now)
+    }
+
+    pub(super) fn lease(
+        &mut self,
+        request: &ClaimRequest,
+        max: usize,
+        in_transit: bool,
+        now: Timestamp,
+    ) -> Vec<Claim> {
         let mut claims = Vec::new();
-        while claims.len() < request.max
+        while claims.len() < max
             && let Some(place) = self.choose(&request.queue, now)
         {
-            self.last_token += 1;
+            let token = self.next_token();
             let row = &mut self.rows[place];
             let attempt = row.spent + 1;
             let until = now.plus_ms(request.lease_ms);
-            row.lease = Some(Lease { token: self.last_token, until, attempt });
+            row.lease = Some(Lease { token, until, attempt, in_transit });
             let record = row.record.clone();
             claims.push(Claim {
                 id: record.id,
@@ -136,12 +149,17 @@ impl Rules {
                 ack_attempts: row.acks,
                 ack_required: record.ack_required,
                 headers: record.headers,
-                token: self.last_token,
+                token,
                 lease_until: until,
                 body: Some(record.body),
             });
         }
         claims
+    }
+
+    pub(super) fn next_token(&mut self) -> u64 {
+        self.last_token += 1;
+        self.last_token
     }
 
     pub fn settle(&mut self, settlement: Settlement, now: Timestamp) -> Settled {
