@@ -40,6 +40,7 @@ mod slots;
 mod store;
 mod texts;
 mod transfer;
+mod transit;
 mod writer;
 
 pub use directory::OpenError;
@@ -47,7 +48,7 @@ pub use transfer::{export, import};
 
 use book::BookLimits;
 use directory::Directory;
-use engine::{Change, Changed, Engine, EngineOptions};
+use engine::{Change, Changed, Engine, EngineOptions, Way};
 use queues::QueueRules;
 use readers::Readers;
 use room::Room;
@@ -218,7 +219,7 @@ impl Ledger for Embedded {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
-        self.claim_texts(request).await
+        self.claim_texts(request, Way::Attempt).await
     }
 
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {

@@ -77,6 +77,8 @@ tidegate_testkit::slot_cases!(EmbeddedBackend::new());
 
 tidegate_testkit::queue_cases!(EmbeddedBackend::new());
 
+tidegate_testkit::transit_cases!(EmbeddedBackend::new());
+
 #[test]
 fn the_embedded_ledger_agrees_with_the_model() {
     tidegate_testkit::drive::compare_with_model(300, EmbeddedBackend::fast);

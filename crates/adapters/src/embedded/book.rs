@@ -18,6 +18,7 @@ mod admission;
 mod endings;
 mod leases;
 mod reservations;
+mod transit;
 
 pub(super) use endings::{PURGE_MAX, Popped, Text, UNREADABLE_MS};
 
@@ -53,6 +54,8 @@ struct Lease {
     token: u64,
     until: Timestamp,
     settling: bool,
+    /// On its way to a sender: the attempt has not begun.
+    in_transit: bool,
 }
 
 /// The consequences of a group of commands, until they are applied or reverted.

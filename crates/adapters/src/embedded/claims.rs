@@ -4,7 +4,7 @@ use tidegate_domain::{Claim, ClaimRequest, LedgerError, MessageId, Outcome, Sett
 
 use super::Embedded;
 use super::book::UNREADABLE_MS;
-use super::engine::{Change, Claimed, ClaimedRow};
+use super::engine::{Change, Claimed, ClaimedRow, Way};
 use super::writer::{Answer, Command};
 
 /// A message by its number, and the token of its lease.
@@ -23,9 +23,13 @@ struct Untold<'a> {
 }
 
 impl Embedded {
-    pub(super) async fn claim_texts(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
+    pub(super) async fn claim_texts(
+        &self,
+        request: ClaimRequest,
+        way: Way,
+    ) -> Result<Vec<Claim>, LedgerError> {
         let queue = request.queue.clone();
-        let answer = self.send(|reply| Command::Claim(request, reply))?;
+        let answer = self.send(|reply| Command::Claim(request, way, reply))?;
         let Claimed { rows, upcoming } = Awaited { ledger: self, answer }.wait().await?;
         let mut untold = Untold { ledger: self, holds: rows.iter().map(hold).collect() };
         let (claims, unread) = self.with_texts(queue, rows).await?;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Acked, Admission, Admitted, Cancelled, Clock, Counts, Durability, EventId, Extension, Forecast,
-    LedgerError, MessageId, QueueCounts, QueueName, Released, Requeue, Requeued, Reservation, Reserved,
-    Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Timestamp, UserId,
+    Acked, Admission, Admitted, Begun, Cancelled, ClaimRequest, Clock, Counts, Durability, EventId,
+    Extension, Forecast, LedgerError, MessageId, QueueCounts, QueueName, Released, Requeue, Requeued,
+    Reservation, Reserved, Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Timestamp,
+    UserId,
 };
 
 use super::book::{Book, BookLimits, Group, Leased};
@@ -81,6 +82,14 @@ pub(super) enum Changed {
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Written(Group);
+
+/// What a lease is for: an attempt that begins with it, or the way to whoever will begin it, where there may be so many at
+/// a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Attempt,
+    Transit { in_transit_max: usize },
+}
 
 /// What a claim got. When texts had to be left to the disk, those that the next claims will want are named too.
 #[derive(Debug, Default)]
@@ -218,17 +227,17 @@ impl Engine {
         Ok(Written(group))
     }
 
-    pub(super) fn claim(
-        &mut self,
-        queue: &QueueName,
-        max: usize,
-        lease_ms: u64,
-    ) -> Result<Claimed, StoreError> {
+    pub(super) fn claim(&mut self, request: &ClaimRequest, way: Way) -> Result<Claimed, StoreError> {
+        let ClaimRequest { queue, max, lease_ms, .. } = request;
+        let (max, lease_ms) = (*max, *lease_ms);
         let now = self.clock.now();
         self.book.expire_leases(now);
         // What is over must not be handed out.
         self.expire_messages(now)?;
-        let leased = self.book.claim(queue, max, lease_ms, now);
+        let leased = match way {
+            Way::Attempt => self.book.claim(queue, max, lease_ms, now),
+            Way::Transit { in_transit_max } => self.book.dispatch(queue, max, lease_ms, in_transit_max, now),
+        };
         let rows: Vec<_> = leased.into_iter().map(|leased| with_text(&self.book, leased)).collect();
         let upcoming = if rows.iter().any(|row| row.message.is_none()) {
             self.book.upcoming(queue, max, now)
@@ -241,6 +250,10 @@ impl Engine {
 
     pub(super) fn extend(&mut self, extension: &Extension) -> Settled {
         self.book.extend(extension, self.clock.now())
+    }
+
+    pub(super) fn begin_attempt(&mut self, extension: &Extension) -> Begun {
+        self.book.begin_attempt(extension, self.clock.now())
     }
 
     /// Whether a claim or pop would find something now.
@@ -348,6 +361,14 @@ impl Engine {
 
     pub(super) fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
         self.book.next_due(queue)
+    }
+
+    /// Whether a claim of that kind may take anything at all.
+    pub(super) fn has_room(&self, queue: &QueueName, way: Way) -> bool {
+        match way {
+            Way::Attempt => true,
+            Way::Transit { in_transit_max } => self.book.room_in_transit(queue, in_transit_max) > 0,
+        }
     }
 
     pub(super) fn now(&self) -> Timestamp {

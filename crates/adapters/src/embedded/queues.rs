@@ -28,6 +28,8 @@ pub(super) struct Queue {
     pub(super) rule: QueueRule,
     pub(super) paused: bool,
     pub(super) leased: u64,
+    /// Of the leased ones: on their way to a sender.
+    pub(super) in_transit: usize,
     /// So many wait whose texts are on disk only that those of newcomers would be gone from memory too by their
     /// turn. They are left out of it, and read when their turn comes.
     pub(super) backlog: bool,
@@ -112,7 +114,7 @@ impl QueueBook {
         let id = queue_id(self.queues.len());
         let rule = self.rules.by_name.get(&name).copied().unwrap_or(self.rules.otherwise);
         self.ids.insert(name.clone(), id);
-        self.queues.push(Queue { name, rule, paused, leased: 0, backlog: false });
+        self.queues.push(Queue { name, rule, paused, leased: 0, in_transit: 0, backlog: false });
         id
     }
 }

@@ -16,7 +16,7 @@ use tidegate_domain::{
 use tidegate_testkit::{ModelLedger, Setup, TestClock};
 
 use super::book::BookLimits;
-use super::engine::{Change, Changed, Engine, EngineOptions};
+use super::engine::{Change, Changed, Engine, EngineOptions, Way};
 use super::store::FILE_NAME;
 
 mod answers;
@@ -239,7 +239,7 @@ impl World {
             lease_ms: [30, 1_000, 60_000][self.random.pick(3)],
             wait_ms: 0,
         };
-        let rows = self.engine().claim(&request.queue, request.max, request.lease_ms).unwrap().rows;
+        let rows = self.engine().claim(&request, Way::Attempt).unwrap().rows;
         let theirs = self.runtime.block_on(self.model.claim(request)).unwrap();
         let leases: Vec<_> =
             rows.iter().map(|row| (row.leased.seq, row.leased.token, row.leased.until)).collect();

@@ -3,13 +3,13 @@ use std::time::{Duration, Instant};
 
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    ClaimRequest, Counts, EventId, Extension, Forecast, Health, LedgerError, QueueCounts, QueueName, Settled,
-    Slot, SlotConfig, SlotConfigName, Timestamp, UserId,
+    Begun, ClaimRequest, Counts, EventId, Extension, Forecast, Health, LedgerError, QueueCounts, QueueName,
+    Settled, Slot, SlotConfig, SlotConfigName, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 
 use super::book::PURGE_MAX;
-use super::engine::{Change, Changed, Claimed, Engine};
+use super::engine::{Change, Changed, Claimed, Engine, Way};
 use super::room::Room;
 use super::store::{StoreError, StoreErrorKind};
 
@@ -27,12 +27,13 @@ pub(super) enum Command {
     Change(Change, Reply<Changed>),
     /// A change that fills the ledger, with its share of the bound on those.
     Admission(Change, Reply<Changed>, Room),
-    Claim(ClaimRequest, Reply<Claimed>),
+    Claim(ClaimRequest, Way, Reply<Claimed>),
     Quotas(Vec<UserId>, Reply<Vec<(UserId, Quota)>>),
     Slot(EventId, Reply<Option<Slot>>),
     SlotConfig(SlotConfigName, Reply<Vec<SlotConfig>>),
     Forecast(SlotConfigName, Timestamp, u64, Reply<Forecast>),
     Extend(Vec<Extension>, Reply<Vec<Settled>>),
+    Begin(Vec<Extension>, Reply<Vec<Begun>>),
     /// Answers when the queue has something to claim, or after that many milliseconds.
     Ready(QueueName, u64, Reply<()>),
     QueueCounts(Reply<Vec<QueueCounts>>),
@@ -65,7 +66,7 @@ struct Waiter {
 
 #[derive(Debug)]
 enum Wants {
-    Claims(ClaimRequest, Reply<Claimed>),
+    Claims(ClaimRequest, Way, Reply<Claimed>),
     /// To be told when it is worth trying.
     Word(Reply<()>),
 }
@@ -166,15 +167,18 @@ impl Writer {
 
     fn answer(&mut self, command: Command) -> Result<(), StoreError> {
         match command {
-            Command::Claim(request, reply) => {
+            Command::Claim(request, way, reply) => {
                 let queue = request.queue.clone();
                 let wait_ms = request.wait_ms;
-                self.wait(queue, wait_ms, Wants::Claims(request, reply))?;
+                self.wait(queue, wait_ms, Wants::Claims(request, way, reply))?;
             }
             Command::Ready(queue, wait_ms, reply) => self.wait(queue, wait_ms, Wants::Word(reply))?,
             Command::Extend(batch, reply) => {
                 let extended = batch.iter().map(|extension| self.engine.extend(extension)).collect();
                 let _ = reply.send(Ok(extended));
+            }
+            Command::Begin(batch, reply) => {
+                let _ = reply.send(self.begin(&batch));
             }
             Command::QueueCounts(reply) => {
                 let _ = reply.send(Ok(self.engine.queue_counts()));
@@ -235,10 +239,10 @@ impl Writer {
                 }
                 let _ = reply.send(Ok(()));
             }
-            Wants::Claims(request, reply) => {
-                let claimed = if healthy { self.claim(&request)? } else { Claimed::default() };
+            Wants::Claims(request, way, reply) => {
+                let claimed = if healthy { self.claim(&request, way)? } else { Claimed::default() };
                 if claimed.rows.is_empty() && !over && !reply.is_closed() {
-                    return Ok(Some(Waiter { wants: Wants::Claims(request, reply), ..waiter }));
+                    return Ok(Some(Waiter { wants: Wants::Claims(request, way, reply), ..waiter }));
                 }
                 if let Err(Ok(unwanted)) = reply.send(Ok(claimed)) {
                     self.engine.release(unwanted.rows.iter().map(|row| row.leased.seq));
@@ -250,9 +254,21 @@ impl Writer {
 
     /// What has expired is written down first. When there is no room for that, nothing is handed out, and whoever
     /// waits waits on.
-    fn claim(&mut self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
-        let claimed = self.engine.claim(&request.queue, request.max, request.lease_ms);
+    fn claim(&mut self, request: &ClaimRequest, way: Way) -> Result<Claimed, StoreError> {
+        let claimed = self.engine.claim(request, way);
         claimed.or_else(|error| self.pass_if_full(error).map(|()| Claimed::default()))
+    }
+
+    /// An attempt that could not be settled would only have to be repeated: it had better not begin.
+    fn begin(&mut self, batch: &[Extension]) -> Result<Vec<Begun>, LedgerError> {
+        match &*self.health.borrow() {
+            Health::Ready => {}
+            Health::ReadOnly(reason) => return Err(LedgerError::NoSpace(reason.clone())),
+            Health::Away(reason) | Health::Failed(reason) => {
+                return Err(LedgerError::Unavailable(reason.clone()));
+            }
+        }
+        Ok(batch.iter().map(|extension| self.engine.begin_attempt(extension)).collect())
     }
 
     fn serve_waiters(&mut self) -> Result<(), StoreError> {
@@ -314,7 +330,7 @@ impl Writer {
             return Duration::from_millis(5);
         }
         let now = self.engine.now();
-        let due = self.waiters.iter().filter_map(|waiter| self.engine.next_due(&waiter.queue)).min();
+        let due = self.waiters.iter().filter_map(|waiter| waiter.next_due(&self.engine)).min();
         let in_ms = due.into_iter().chain(self.engine.next_lease_end()).map(|at| at.since_ms(now)).min();
         let waiting =
             self.waiters.iter().map(|waiter| waiter.until.saturating_duration_since(Instant::now())).min();
@@ -331,6 +347,17 @@ impl Writer {
     fn close(self) {
         if let Err(error) = self.engine.close() {
             tracing::error!(%error, "the ledger did not close cleanly; nothing is lost, the next start recovers");
+        }
+    }
+}
+
+impl Waiter {
+    /// When there will be something for it, as far as the line tells. Whoever waits for room in transit is told by whoever
+    /// makes some.
+    fn next_due(&self, engine: &Engine) -> Option<Timestamp> {
+        match &self.wants {
+            Wants::Claims(_, way, _) if !engine.has_room(&self.queue, *way) => None,
+            Wants::Claims(..) | Wants::Word(_) => engine.next_due(&self.queue),
         }
     }
 }

@@ -110,13 +110,14 @@ impl Book {
         // A settlement of this group that leaves the message pending does not stand against its ack.
         let settling = self.leases.get(&seq).is_some_and(|lease| lease.settling);
         let settled = settling.then(|| group.attempts.iter().find(|attempt| attempt.seq == seq)).flatten();
-        let under_way = !settling && self.leases.contains_key(&seq);
+        let held = !settling && self.leases.contains_key(&seq);
+        let under_way = held && self.leases.get(&seq).is_some_and(|lease| !lease.in_transit);
         let accepted = tries.acks > 0 || settled.is_some_and(|row| row.result == AttemptResult::Accepted);
         let been_out = under_way || tries.last > 0 || settled.is_some();
         if !(accepted || required && been_out) {
             return Acked::NotAwaited;
         }
-        if let Some(lease) = self.leases.get_mut(&seq).filter(|_| under_way) {
+        if let Some(lease) = self.leases.get_mut(&seq).filter(|_| held) {
             lease.settling = true;
             group.undo.push(Undo::Settling(seq));
         }

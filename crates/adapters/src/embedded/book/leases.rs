@@ -18,6 +18,17 @@ impl Book {
         lease_ms: u64,
         now: Timestamp,
     ) -> Vec<Leased> {
+        self.lease(queue, max, lease_ms, false, now)
+    }
+
+    pub(super) fn lease(
+        &mut self,
+        queue: &QueueName,
+        max: usize,
+        lease_ms: u64,
+        in_transit: bool,
+        now: Timestamp,
+    ) -> Vec<Leased> {
         let Some(queue) = self.queues.id(queue).filter(|queue| self.queues.hands_out(*queue)) else {
             return Vec::new();
         };
@@ -27,10 +38,11 @@ impl Book {
             let entry = self.line.entry(slot);
             let (seq, tries) = (entry.seq, entry.tries);
             let (token, until) = (self.take_token(), now.plus_ms(lease_ms));
-            self.leases.insert(seq, Lease { slot, token, until, settling: false });
+            self.leases.insert(seq, Lease { slot, token, until, settling: false, in_transit });
             self.leases_by_end.insert((until, seq));
             if let Some(queue) = self.queues.get_mut(queue) {
                 queue.leased += 1;
+                queue.in_transit += usize::from(in_transit);
             }
             leased.push(Leased {
                 seq,
@@ -161,7 +173,7 @@ impl Book {
         }
     }
 
-    /// Ends the leases whose time is up; their attempts are spent. Returns how many.
+    /// Ends the leases whose time is up; their attempts are spent, if they had begun. Returns how many.
     pub(in crate::embedded) fn expire_leases(&mut self, now: Timestamp) -> u64 {
         let mut ended = 0;
         while let Some(&(until, seq)) = self.leases_by_end.first() {
@@ -170,7 +182,8 @@ impl Book {
             }
             if let Some(lease) = self.end_lease(seq) {
                 let entry = self.line.entry(lease.slot);
-                let (due, tries) = (entry.due, entry.tries.failed());
+                let tries = if lease.in_transit { entry.tries } else { entry.tries.failed() };
+                let due = entry.due;
                 self.line.give_back(lease.slot, due, tries);
                 ended += 1;
             }
@@ -195,12 +208,13 @@ impl Book {
         let queue = self.line.entry(lease.slot).queue;
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.leased -= 1;
+            queue.in_transit -= usize::from(lease.in_transit);
         }
         Some(lease)
     }
 
     /// The message's lease, if it is this one and nobody is settling it.
-    fn current_lease(
+    pub(super) fn current_lease(
         &mut self,
         id: tidegate_domain::MessageId,
         token: u64,
