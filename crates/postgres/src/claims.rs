@@ -29,7 +29,14 @@ pub const ASKS_MAX: usize = 4_096;
 /// How messages are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taking {
-    Lease { lease_ms: u64 },
+    Lease {
+        lease_ms: u64,
+    },
+    /// For the way to whoever begins the attempt, where there may be so many at a time.
+    Transit {
+        lease_ms: u64,
+        in_transit_max: usize,
+    },
     ForGood,
 }
 
@@ -123,9 +130,15 @@ impl Line {
         let queue = self.queue.as_str();
         let rows = match taking {
             Taking::Lease { lease_ms } => {
-                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5)";
+                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, NULL)";
                 let lease_ms = duration(lease_ms);
                 self.core.write(sql, &[&queue, &max, &lease_ms, &self.streak, &self.lowest]).await?
+            }
+            Taking::Transit { lease_ms, in_transit_max } => {
+                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, $6)";
+                let (lease_ms, room) =
+                    (duration(lease_ms), i32::try_from(in_transit_max).unwrap_or(i32::MAX));
+                self.core.write(sql, &[&queue, &max, &lease_ms, &self.streak, &self.lowest, &room]).await?
             }
             Taking::ForGood => self.pop(max).await?,
         };

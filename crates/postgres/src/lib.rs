@@ -32,6 +32,7 @@ mod slot_configs;
 mod slots;
 mod sweep;
 mod transfer;
+mod transit;
 mod wakes;
 
 pub use clock::ServerClock;

@@ -25,6 +25,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("migrations/v1/claim.sql"),
         include_str!("migrations/v1/settle.sql"),
         include_str!("migrations/v1/queues.sql"),
+        include_str!("migrations/v1/transit.sql"),
         include_str!("migrations/v1/dead.sql"),
         include_str!("migrations/v1/sweep.sql"),
         include_str!("migrations/v1/partitions.sql"),

@@ -13,6 +13,7 @@ use crate::reserve::Reservations;
 use crate::retire::Pause;
 use crate::settle::Settlements;
 use crate::slot_configs::SlotConfigs;
+use crate::transit::Beginnings;
 use crate::wakes::Wakes;
 use crate::{OpenError, Options, Tls, migrations, sweep, wakes};
 
@@ -26,6 +27,7 @@ pub struct Postgres {
     pub(crate) admissions: Batcher<Admissions>,
     pub(crate) settlements: Batcher<Settlements>,
     pub(crate) extensions: Batcher<Extensions>,
+    pub(crate) beginnings: Batcher<Beginnings>,
     pub(crate) acks: Batcher<Ending>,
     pub(crate) cancels: Batcher<Ending>,
     pub(crate) reservations: Batcher<Reservations>,
@@ -73,6 +75,7 @@ impl Postgres {
             admissions: Batcher::start(Arc::new(Admissions(core.clone())), intake, batch),
             settlements: Batcher::start(Arc::new(Settlements(core.clone())), intake, batch),
             extensions: Batcher::start(Arc::new(Extensions(core.clone())), intake, batch),
+            beginnings: Batcher::start(Arc::new(Beginnings(core.clone())), intake, batch),
             acks: Batcher::start(ending(true), intake, batch),
             cancels: Batcher::start(ending(false), intake, batch),
             reservations: Batcher::start(Arc::new(Reservations(core.clone())), intake, batch),

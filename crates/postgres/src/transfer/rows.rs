@@ -18,13 +18,14 @@ pub(super) const SALT_SIZE: u32 = MessageId::SALT_MAX + 1;
 /// Tokens of one claim.
 pub(super) const CLAIM_TOKENS: u64 = 65_536;
 
-/// By number. A lease that has ended was an attempt; one that has not is void.
+/// By number. A lease that has ended was an attempt, if that had begun; one that has not is void.
 pub(super) const MESSAGES: &str = "\
 SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, m.user_id, m.expires_at, m.headers, m.ack_required, \
     m.body, m.checksum, coalesce(o.due_at, p.due_at), a.numbers, a.ats, a.latencies, a.results, a.reasons, \
     p.place, p.spent + l.ended, p.failures + l.ended, p.acks, o.status, o.at, o.number, o.latency_ms, o.reason \
 FROM message m LEFT JOIN pending p ON p.seq = m.seq LEFT JOIN outcome o ON o.seq = m.seq \
-CROSS JOIN LATERAL (SELECT count(*)::integer AS ended FROM lease WHERE seq = m.seq AND ends_at <= $1) l \
+CROSS JOIN LATERAL (SELECT count(*)::integer AS ended FROM lease \
+    WHERE seq = m.seq AND ends_at <= $1 AND NOT in_transit) l \
 CROSS JOIN LATERAL ( \
     SELECT array_agg(t.number ORDER BY t.number) AS numbers, array_agg(t.at ORDER BY t.number) AS ats, \
         array_agg(t.latency_ms ORDER BY t.number) AS latencies, \

@@ -120,9 +120,22 @@ BEGIN
 END
 $$;
 
+-- How many more messages of a queue may be in transit. Reads no more of those under way than the answer takes.
+CREATE FUNCTION room_in_transit(p_queue text, p_max integer, p_now bigint) RETURNS integer
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN p_max - (
+        SELECT count(*) FROM (
+            SELECT FROM lease l WHERE l.queue = p_queue AND l.in_transit AND l.ends_at > p_now LIMIT p_max) t);
+END
+$$;
+
 -- Leases up to so many messages. Tokens grow: a number for the claim, then places within it.
-CREATE FUNCTION claim(p_queue text, p_max integer, p_lease_ms bigint, p_streak integer, p_lowest boolean)
-RETURNS TABLE (
+-- `in_transit_max` is null for attempts, which begin with their lease; otherwise the messages are in transit, and no more
+-- of the queue than so many at a time.
+CREATE FUNCTION claim(
+    p_queue text, p_max integer, p_lease_ms bigint, p_streak integer, p_lowest boolean, p_in_transit_max integer
+) RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
     streak integer, lowest boolean
@@ -133,6 +146,12 @@ DECLARE
     turn record;
     claim_number bigint;
 BEGIN
+    IF p_in_transit_max IS NOT NULL THEN
+        p_max := least(p_max, room_in_transit(p_queue, p_in_transit_max, now));
+        IF p_max = 0 THEN
+            RETURN;
+        END IF;
+    END IF;
     PERFORM expire(p_queue, now, 1000);
     SELECT * INTO turn FROM choose(p_queue, p_max, now, p_streak, p_lowest);
     IF cardinality(turn.chosen) = 0 THEN
@@ -141,12 +160,16 @@ BEGIN
     claim_number := nextval('lease_seq');
     RETURN QUERY
     WITH leased AS (
-        INSERT INTO lease AS l (seq, queue, token, ends_at)
-        SELECT w.seq, p_queue, claim_number * 65536 + w.place, now + p_lease_ms
+        INSERT INTO lease AS l (seq, queue, token, ends_at, in_transit)
+        SELECT w.seq, p_queue, claim_number * 65536 + w.place, now + p_lease_ms, p_in_transit_max IS NOT NULL
         FROM unnest(turn.chosen) WITH ORDINALITY AS w (seq, place)
         -- What is left of a lease that has ended.
-        ON CONFLICT (seq) DO UPDATE SET token = excluded.token, ends_at = excluded.ends_at WHERE l.ends_at <= now
-        RETURNING l.seq, l.token, l.ends_at, (l.xmax <> 0)::integer AS again
+        ON CONFLICT (seq) DO UPDATE
+            SET token = excluded.token, ends_at = excluded.ends_at, in_transit = excluded.in_transit
+            WHERE l.ends_at <= now
+        -- An attempt, if it had begun: the statement still sees the row as it was.
+        RETURNING l.seq, l.token, l.ends_at, CASE WHEN l.xmax = 0 THEN 0
+            ELSE (SELECT (NOT o.in_transit)::integer FROM lease o WHERE o.seq = l.seq) END AS again
     ), spent AS (
         UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
         FROM leased l WHERE p.seq = l.seq AND l.again = 1

@@ -72,11 +72,12 @@ BEGIN
             p_streak, p_lowest
         FROM unnest(seqs) WITH ORDINALITY AS w (seq, place)
         JOIN pending p ON p.seq = w.seq JOIN message m ON m.seq = w.seq
-        CROSS JOIN LATERAL (SELECT count(*)::integer AS again FROM lease l WHERE l.seq = p.seq) l
+        CROSS JOIN LATERAL (
+            SELECT count(*)::integer AS again FROM lease l WHERE l.seq = p.seq AND NOT l.in_transit) l
         ORDER BY w.place;
-        -- A lease that has ended was an attempt.
+        -- A lease that has ended was an attempt, if that had begun.
         UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
-        FROM lease l WHERE p.seq = ANY (seqs) AND l.seq = p.seq;
+        FROM lease l WHERE p.seq = ANY (seqs) AND l.seq = p.seq AND NOT l.in_transit;
         taken := taken + cardinality(seqs);
         PERFORM end_messages(now, seqs, array_fill(1::smallint, ARRAY[cardinality(seqs)]),
             array_fill(true, ARRAY[cardinality(seqs)]), array_fill(0::bigint, ARRAY[cardinality(seqs)]), NULL);
@@ -135,7 +136,8 @@ BEGIN
         status := NULL;
         done := array_position(seqs, p_seq[i]);
         SELECT p.acks, p.expires_at <= now AS is_over, coalesce(l.ends_at > now, false) AS is_held,
-            p.acks > 0 OR m.ack_required AND (p.spent > 0 OR l.seq IS NOT NULL) AS is_awaited
+            NOT coalesce(l.in_transit, true) AS is_begun,
+            p.acks > 0 OR m.ack_required AND (p.spent > 0 OR NOT coalesce(l.in_transit, true)) AS is_awaited
         INTO r FROM pending p JOIN message m ON m.seq = p.seq LEFT JOIN lease l ON l.seq = p.seq
         WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i];
         IF r IS NULL OR done IS NOT NULL THEN
@@ -155,7 +157,7 @@ BEGIN
             answer := 0;
             seqs := seqs || p_seq[i];
             statuses := statuses || (CASE WHEN p_acked THEN 1 ELSE 4 END)::smallint;
-            tried := tried || (r.is_held AND r.acks = 0);
+            tried := tried || (r.is_held AND r.is_begun AND r.acks = 0);
         END IF;
         RETURN NEXT;
     END LOOP;

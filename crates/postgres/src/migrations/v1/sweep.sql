@@ -1,4 +1,4 @@
--- Leases that have ended unsettled: their attempt was spent, and failed. Says how many.
+-- Leases that have ended unsettled: their attempt was spent, and failed, if it had begun. Says how many.
 CREATE FUNCTION end_leases(p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint := now_ms();
@@ -11,10 +11,12 @@ BEGIN
     END IF;
     seqs := ARRAY(SELECT p.seq FROM pending p WHERE p.seq = ANY (seqs) FOR UPDATE SKIP LOCKED);
     WITH gone AS (
-        DELETE FROM lease l WHERE l.seq = ANY (seqs) AND l.ends_at <= now RETURNING l.seq
+        DELETE FROM lease l WHERE l.seq = ANY (seqs) AND l.ends_at <= now RETURNING l.seq, l.in_transit
+    ), spent AS (
+        UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
+        FROM gone g WHERE p.seq = g.seq AND NOT g.in_transit
     )
-    UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1 FROM gone g WHERE p.seq = g.seq;
-    GET DIAGNOSTICS ended = ROW_COUNT;
+    SELECT count(*) INTO ended FROM gone;
     RETURN ended;
 END
 $$;

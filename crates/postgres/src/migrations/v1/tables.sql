@@ -103,11 +103,15 @@ CREATE TABLE chain (
 );
 
 CREATE TABLE lease (
-    seq     bigint PRIMARY KEY,
-    queue   text COLLATE "C" NOT NULL,
-    token   bigint NOT NULL,
-    ends_at bigint NOT NULL
+    seq        bigint PRIMARY KEY,
+    queue      text COLLATE "C" NOT NULL,
+    token      bigint NOT NULL,
+    ends_at    bigint NOT NULL,
+    -- The message is on its way to a sender: no attempt has begun, and none is spent when the lease ends.
+    in_transit boolean NOT NULL
 );
+-- Without their ends, so that leases may be extended without touching it.
+CREATE INDEX lease_transit ON lease (queue) WHERE in_transit;
 
 CREATE TABLE key (
     key         bytea PRIMARY KEY,

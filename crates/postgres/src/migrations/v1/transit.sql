@@ -1,0 +1,28 @@
+-- Attempts begin with messages in transit: their leases become ordinary ones, under new tokens, item by item: the first of a
+-- message with the token of its current lease in transit counts. Holds the messages meanwhile, as an extension does:
+-- nobody claims one, or settles it with the old token, while its attempt is beginning.
+CREATE FUNCTION begin_attempts(p_seq bigint[], p_ms bigint[], p_token bigint[], p_lease_ms bigint[])
+RETURNS TABLE (place integer, token bigint, ends_at bigint, queue text) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    begin_number bigint;
+BEGIN
+    PERFORM take_chains(p_seq);
+    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    now := now_ms();
+    begin_number := nextval('lease_seq');
+    RETURN QUERY
+    WITH item AS (
+        SELECT DISTINCT ON (i.seq) i.seq, i.lease_ms, i.n
+        FROM unnest(p_seq, p_ms, p_token, p_lease_ms) WITH ORDINALITY AS i (seq, ms, token, lease_ms, n)
+        JOIN lease l ON l.seq = i.seq AND l.token = i.token AND l.in_transit AND l.ends_at > now
+        JOIN pending p ON p.seq = i.seq AND p.admitted_at = i.ms
+        ORDER BY i.seq, i.n
+    )
+    UPDATE lease l
+    SET token = begin_number * 65536 + i.n % 65536, ends_at = now + i.lease_ms, in_transit = false
+    FROM item i WHERE l.seq = i.seq
+    RETURNING i.n::integer, l.token, l.ends_at, l.queue;
+END
+$$;
