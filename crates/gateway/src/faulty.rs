@@ -1,4 +1,5 @@
 mod queues;
+mod transit;
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -48,7 +49,7 @@ impl FaultyLedger {
         self.faults.lock().unwrap().extend(faults);
     }
 
-    /// So many of the next claims and settle calls fail.
+    /// So many of the next claims, dispatches, beginnings and settle calls fail.
     pub fn fail_sender(&self, times: usize) {
         self.sender_faults.store(times, Ordering::SeqCst);
     }

@@ -20,6 +20,7 @@ use tidegate_domain::{
 };
 
 mod queues;
+mod transit;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
