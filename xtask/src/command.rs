@@ -12,8 +12,7 @@ pub fn cargo_with(args: &[&str], variables: &[(&str, &str)]) -> Result<(), Strin
 
 /// The release binary of the trials.
 pub fn trials(trial: &str, args: &[String]) -> Result<(), String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    run(Command::new(target.join("release/tidegate-trials")).arg(trial).args(args))
+    run(Command::new(target().join("release/tidegate-trials")).arg(trial).args(args))
 }
 
 pub fn run(command: &mut Command) -> Result<(), String> {
@@ -26,8 +25,13 @@ pub fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// Where everything is built, and kept that is fetched for it.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn describe(command: &Command) -> String {

@@ -1,6 +1,7 @@
 //! The project's commands: `cargo xtask <command>`. Depends on nothing, so that it starts at once.
 
 mod command;
+mod compose;
 mod tools;
 
 use std::process::ExitCode;
@@ -9,6 +10,7 @@ use command::{cargo, cargo_with, trials};
 
 const USAGE: &str = "\
 cargo xtask check            formatting and lints
+cargo xtask compose          compose.yaml against its schema
 cargo xtask test             everything: check, tests, smoke runs of the bench and the torture
 cargo xtask bench [ARGS]     the figures (bench --help lists the parts)
 cargo xtask torture [ARGS]   200 kill -9 and 50 power cuts under load, unless told otherwise (torture --help);
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     let rest: Vec<String> = args.collect();
     let result = match name.as_str() {
         "check" => check(),
+        "compose" => compose::check(),
         "test" => test(),
         "bench" => release().and_then(|()| trials("bench", &rest)),
         "torture" => tools::ensure().and_then(|_| release()).and_then(|()| trials("torture", &rest)),
@@ -43,6 +46,7 @@ fn check() -> Result<(), String> {
 fn test() -> Result<(), String> {
     let power_cuts = tools::ensure()?;
     check()?;
+    compose::check()?;
     release()?;
     // Most of them wait for servers rather than compute.
     cargo_with(&["test", "--workspace", "--locked"], &[("RUST_TEST_THREADS", "4")])?;

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::command::run;
 
 /// Program, Debian package, what for.
-const TOOLS: [(&str, &str, &str); 12] = [
+const TOOLS: [(&str, &str, &str); 13] = [
     ("strace", "strace", "failing system calls"),
     ("mkfs.ext4", "e2fsprogs", "power cuts"),
     ("mount", "mount", "power cuts and full disks"),
@@ -18,6 +18,7 @@ const TOOLS: [(&str, &str, &str); 12] = [
     ("make", "make", "building the Kafka client"),
     ("java", "default-jre-headless", "a private Kafka"),
     ("mvn", "maven", "fetching that Kafka"),
+    ("python3", "python3-venv", "checking compose.yaml"),
 ];
 
 /// Makes sure of the tools. Returns whether disks can be mounted and cut off, which takes root; without it those
