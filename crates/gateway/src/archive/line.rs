@@ -9,7 +9,7 @@ use tidegate_domain::transfer::{
     Books, Entry, Inventory, KeyEntry, Kind, Manifest, QueueEntry, QuotaEntry, SlotEntry, Stock,
 };
 use tidegate_domain::{
-    EventId, Fingerprint, IdempotencyKey, QueueName, SlotConfig, SlotConfigName, Timestamp, UserId,
+    EventId, Fingerprint, IdempotencyKey, MessageId, QueueName, SlotConfig, SlotConfigName, Timestamp, UserId,
 };
 
 use super::text::{self, MessageLine};
@@ -199,10 +199,23 @@ impl Line {
     }
 }
 
+/// Larger numbers than a ledger comes to would run over in the next.
+const COUNT_MAX: u64 = 1 << 48;
+const TOKEN_MAX: u64 = 1 << 62;
+
 impl Head {
-    pub fn manifest(&self) -> Manifest {
+    pub fn manifest(&self) -> Result<Manifest, Nonsense> {
         let BooksLine { admitted, delivered, dead, expired, deleted } = self.books;
-        Manifest {
+        let within = |what: &str, number: u64, max: u64| {
+            if number <= max { Ok(()) } else { Err(format!("{what} {number} is larger than any ledger's")) }
+        };
+        within("salt", self.salt.into(), MessageId::SALT_MAX.into())?;
+        within("seqLast", self.seq_last, MessageId::SEQ_MAX / 2)?;
+        within("tokenLast", self.token_last, TOKEN_MAX)?;
+        for count in self.counts.values().chain([&admitted, &delivered, &dead, &expired, &deleted]) {
+            within("count", *count, COUNT_MAX)?;
+        }
+        Ok(Manifest {
             salt: self.salt,
             seq_last: self.seq_last,
             token_last: self.token_last,
@@ -210,7 +223,7 @@ impl Head {
                 inventory: inventory(&self.counts),
                 books: Books { admitted, delivered, dead, expired, deleted },
             },
-        }
+        })
     }
 }
 
@@ -255,12 +268,18 @@ fn quota_line(QuotaEntry { user, quota, deferrals }: &QuotaEntry) -> QuotaLine {
     }
 }
 
+/// Longer than any that can be configured.
+const QUOTA_WINDOW_MS_MAX: u64 = 100 * 366 * 86_400_000;
+
 fn quota(line: QuotaLine) -> Result<QuotaEntry, Nonsense> {
     let mut deferrals = Deferrals::default();
     for (begins, count) in line.deferred {
         deferrals.restore(Timestamp::from_millis(begins), count, false);
     }
     let QuotaLine { limit, window_ms, count, since, .. } = line;
+    if window_ms == 0 || window_ms > QUOTA_WINDOW_MS_MAX {
+        return Err(format!("a quota's window of {window_ms} ms"));
+    }
     let quota = Quota { limit, window_ms, count, since: Timestamp::from_millis(since) };
     Ok(QuotaEntry { user: named("user", &line.user, UserId::new)?, quota, deferrals })
 }

@@ -40,7 +40,10 @@ impl<R: BufRead> ArchiveReader<R> {
         let mut reader =
             Self { source, sum: Hasher::new(), line: Vec::new(), number: 0, read, is_over: false };
         match reader.next_line()? {
-            Line::Archive(head) => Ok((reader, head.manifest())),
+            Line::Archive(head) => {
+                let manifest = head.manifest().map_err(|what| reader.damage(what))?;
+                Ok((reader, manifest))
+            }
             _ => Err(reader.damage("no archive begins like this")),
         }
     }

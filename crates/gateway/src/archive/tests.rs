@@ -87,7 +87,7 @@ fn manifest() -> Manifest {
     let mut inventory = Inventory::default();
     entries().iter().for_each(|entry| inventory.count(entry));
     let books = Books { admitted: 5, delivered: 1, dead: 1, expired: 1, deleted: 1 };
-    Manifest { salt: 77, seq_last: 9, token_last: u64::MAX, stock: Stock { inventory, books } }
+    Manifest { salt: 77, seq_last: 9, token_last: 1 << 62, stock: Stock { inventory, books } }
 }
 
 fn archive() -> Vec<u8> {
@@ -115,6 +115,29 @@ fn read(archive: &[u8]) -> Result<(Manifest, Vec<Entry>), String> {
 #[test]
 fn what_was_written_is_read_again() {
     assert_eq!(read(&archive()), Ok((manifest(), entries())));
+}
+
+#[test]
+fn numbers_that_no_ledger_comes_to_are_refused() {
+    let head = |change: fn(&mut Manifest)| {
+        let mut manifest = manifest();
+        change(&mut manifest);
+        let archive = ArchiveWriter::begin(Vec::new(), &manifest).unwrap().finish().unwrap();
+        read(&archive).unwrap_err()
+    };
+    for (said, wanted) in [
+        (head(|manifest| manifest.salt = u32::MAX), "line 1: salt 4294967295 is larger"),
+        (head(|manifest| manifest.seq_last = u64::MAX), "line 1: seqLast "),
+        (head(|manifest| manifest.token_last = u64::MAX), "line 1: tokenLast "),
+        (head(|manifest| manifest.stock.books.admitted = u64::MAX), "line 1: count "),
+    ] {
+        assert!(said.starts_with(wanted), "{said}");
+    }
+    let quota = Quota { limit: 5, window_ms: 0, count: 0, since: at(1) };
+    let entry = QuotaEntry { user: UserId::new("bob").unwrap(), quota, deferrals: Deferrals::default() };
+    let mut writer = ArchiveWriter::begin(Vec::new(), &manifest()).unwrap();
+    writer.write(vec![Entry::Quota(entry)]).unwrap();
+    assert_eq!(read(&writer.finish().unwrap()).unwrap_err(), "line 2: a quota's window of 0 ms");
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub async fn run(settings: &Settings, to: &Path, live: bool, mut stop: Stop) -> 
     progress.end();
     let stock = manifest.stock;
     let written = Stock { inventory: *writer.written(), books: stock.books };
-    table::print(("ledger", &stock), ("archive", &written), is_standard(to))?;
+    table::print(("ledger", &stock), ("archive", &written), is_standard(to));
     ensure!(read == stock.inventory, "the ledger holds other entries than it counts: it is damaged");
     ensure!(written == stock, "not all that was read has been written");
     ensure!(written.is_balanced(), "the ledger's books don't balance: it is damaged");

@@ -43,7 +43,7 @@ pub async fn run(settings: &Settings, from: &Path, mut stop: Stop) -> anyhow::Re
     let arrived = unless_stopped(&mut stop, target.seal()).await?;
     progress.end();
     let told = Stock { inventory: read, books: manifest.stock.books };
-    table::print(("archive", &told), ("ledger", &arrived), false)?;
+    table::print(("archive", &told), ("ledger", &arrived), false);
     ensure!(told == manifest.stock, "{}: other entries than its first line tells of", place(from));
     ensure!(arrived == told, "not all that was read has been written; nothing has changed");
     ensure!(arrived.is_balanced(), "the books don't balance; nothing has changed");

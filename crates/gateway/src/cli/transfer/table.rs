@@ -7,13 +7,17 @@ use crate::cli::secrets;
 
 /// What was read and what was written, and the books before and after. Where standard output is the archive, it goes to
 /// standard error.
-pub fn print(from: (&str, &Stock), to: (&str, &Stock), stdout_taken: bool) -> anyhow::Result<()> {
+/// A reader who has left is no reason to give up a move that has succeeded.
+pub fn print(from: (&str, &Stock), to: (&str, &Stock), stdout_taken: bool) {
     let text = table(from, to);
-    if stdout_taken {
-        std::io::stderr().write_all(text.as_bytes())?;
-        return Ok(());
+    let printed = if stdout_taken {
+        std::io::stderr().write_all(text.as_bytes()).map_err(anyhow::Error::from)
+    } else {
+        secrets::print(&text).map(|_: ExitCode| ())
+    };
+    if let Err(error) = printed {
+        tracing::warn!(%error, "the counts can't be shown");
     }
-    secrets::print(&text).map(|_: ExitCode| ())
 }
 
 fn table((from, read): (&str, &Stock), (to, written): (&str, &Stock)) -> String {
