@@ -59,11 +59,8 @@ impl SenderSettings {
                 probes: small(reader.number("breaker.probes", 1..=1_000)),
             },
         };
-        if Duration::from_millis(settings.lease_ms) <= settings.attempt_timeout {
-            let timeout = settings.attempt_timeout.as_millis();
-            let what =
-                format!("{} does not outlast sender.attempt_timeout_ms ({timeout})", settings.lease_ms);
-            let fix = "a message would go out twice: raise the lease, or lower the timeout";
+        if let Some(what) = settings.too_short(settings.lease_ms) {
+            let fix = "raise the lease, or lower the timeout";
             reader.problem_with_fix("sender.lease_ms", what, fix);
         }
         if settings.retry.max_ms < settings.retry.base_ms {
@@ -71,6 +68,21 @@ impl SenderSettings {
             reader.problem_with_fix("sender.retry_max_ms", what, "raise this, or lower the base");
         }
         settings
+    }
+}
+
+/// Between a claim and the beginning of its attempt: for the ledger's answer to arrive, and for room to become free.
+const BEGINNING: Duration = Duration::from_millis(500);
+
+impl SenderSettings {
+    /// What is wrong with a lease that leaves no time for an attempt: it would never begin, or end after its lease.
+    pub(super) fn too_short(&self, lease_ms: u64) -> Option<String> {
+        let needed = self.attempt_timeout + BEGINNING;
+        (Duration::from_millis(lease_ms) < needed).then(|| {
+            let timeout = self.attempt_timeout.as_millis();
+            let more = BEGINNING.as_millis();
+            format!("{lease_ms} does not outlast sender.attempt_timeout_ms ({timeout}) by {more} ms")
+        })
     }
 }
 

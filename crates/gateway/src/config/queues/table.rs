@@ -78,10 +78,8 @@ impl<'a> Reading<'a> {
             let what = format!("{hard_max} is below pending_max ({max})");
             self.problem("pending_hard_max", what, "raise this, or lower the other");
         }
-        let timeout_ms = sender.attempt_timeout.as_millis();
-        if let Some(lease_ms) = lease_ms.filter(|ms| pushed && u128::from(*ms) <= timeout_ms) {
-            let what = format!("{lease_ms} does not outlast sender.attempt_timeout_ms ({timeout_ms})");
-            self.problem("lease_ms", what, "a message would go out twice: raise the lease");
+        if let Some(what) = lease_ms.filter(|_| pushed).and_then(|ms| sender.too_short(ms)) {
+            self.problem("lease_ms", what, "raise the lease");
         }
         let topic = self.topic(outlet);
         Some(QueueSettings {
