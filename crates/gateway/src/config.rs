@@ -254,4 +254,4 @@ pub fn policies_in(text: &str) -> Vec<Policy> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

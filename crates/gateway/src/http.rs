@@ -2,6 +2,7 @@
 
 mod admission;
 mod answer;
+mod bus;
 mod dead_letters;
 mod envelope;
 mod failure;
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::Router;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tidegate_domain::{Clock, Ledger, QueueName, Queues, Slots};
+use tidegate_domain::{Bus, Clock, Ledger, QueueName, Queues, Slots};
 use tidegate_edge::{GateOptions, Limits};
 use tokio::sync::Semaphore;
 
@@ -41,6 +42,8 @@ use crate::live_policies::LivePolicies;
 use crate::randomness::Randomness;
 use crate::sender::{SenderStatus, SharedChannel};
 use crate::stats::Stats;
+
+use self::bus::BusGate;
 
 pub use self::answer::iso;
 
@@ -66,6 +69,9 @@ pub struct Gateway {
     pub policies: Arc<LivePolicies>,
     pub gate: GateOptions,
     pub sender: Arc<SenderStatus>,
+    pub relay: Arc<SenderStatus>,
+    /// What messages travel by to their senders, if they do.
+    pub bus: Option<BusGate>,
     pub role: Role,
     pub channels: Vec<Arc<SharedChannel>>,
     pub devices: Option<Arc<dyn Devices>>,
@@ -107,6 +113,8 @@ impl Gateway {
             policies,
             gate: settings.gate.clone(),
             sender: Arc::new(SenderStatus::new(settings.pushed().count())),
+            relay: Arc::new(SenderStatus::new(0)),
+            bus: None,
             role: settings.role,
             metrics,
             draining: AtomicBool::new(false),
@@ -120,6 +128,16 @@ impl Gateway {
         devices: Option<Arc<dyn Devices>>,
     ) -> Self {
         (self.channels, self.devices) = (channels, devices);
+        self
+    }
+
+    #[must_use]
+    pub fn with_bus(mut self, bus: Option<Arc<dyn Bus>>, settings: &Settings) -> Self {
+        let (Some(bus), Some(rules)) = (bus, &settings.bus) else { return self };
+        if settings.role.serves_api() {
+            self.relay = Arc::new(SenderStatus::new(rules.topics.len()));
+        }
+        self.bus = Some(BusGate::new(bus, rules));
         self
     }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tidegate_domain::{Channel, Clock, Ledger, QueueName, Queues, Slots};
+use tidegate_domain::{Bus, Channel, Clock, Ledger, QueueName, Queues, Slots, Transit};
 use tidegate_edge::{Edge, PolicyGate, Principals, serve};
 use tokio::net::TcpListener;
 
@@ -11,12 +11,13 @@ use crate::config::{ChannelKind, QueueSettings, SMS, Settings};
 use crate::devices::Devices;
 use crate::http::{Gateway, probes, routes};
 use crate::limiters::Limiters;
-use crate::sender::{Sender, SharedChannel, supervise};
+use crate::relay::Relay;
+use crate::sender::{Arrivals, Sender, SharedChannel, supervise};
 use crate::stats::{Alarm, Reporter, Stats, ring};
 use crate::stop::StopSignal;
 use crate::telemetry;
 
-/// The channels that are there to push queues out.
+/// The channels that are there to push queues out, and what messages travel by on their way there.
 #[derive(Debug, Default)]
 pub struct Channels {
     by_kind: BTreeMap<ChannelKind, Arc<dyn Channel>>,
@@ -24,6 +25,8 @@ pub struct Channels {
     pub devices: Option<Arc<dyn Devices>>,
     /// Whom a queue that gets too deep is reported to.
     pub alarm: Option<Arc<dyn Alarm>>,
+    /// Between gateways and senders, if the settings want one.
+    pub bus: Option<Arc<dyn Bus>>,
 }
 
 impl Channels {
@@ -56,21 +59,23 @@ pub struct LedgerFailed {
 pub async fn run(
     settings: Settings,
     listener: TcpListener,
-    ledger: Arc<impl Ledger + Slots + Queues>,
+    ledger: Arc<impl Ledger + Slots + Queues + Transit>,
     channels: Channels,
     clock: Arc<dyn Clock>,
     limiters: impl Into<Limiters>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let (role, queue) = (settings.role, QueueName::new(SMS)?);
-    let (devices, alarm) = (channels.devices.clone(), channels.alarm.clone());
+    let (devices, alarm, bus) = (channels.devices.clone(), channels.alarm.clone(), channels.bus.clone());
     let channels = shared_channels(&settings, channels, &clock)?;
     let metrics = telemetry::metrics();
     let limiters = limiters.into();
     let gate = PolicyGate::new(limiters.policies.engine.clone(), settings.gate.clone());
     let gateway = Gateway::new(ledger.clone(), clock.clone(), &settings, queue, limiters, metrics.clone());
-    let gateway = Arc::new(gateway.with_channels(channels.values().cloned().collect(), devices));
-    let senders = senders(&settings, &ledger, &channels, &gateway.stats);
+    let gateway = gateway.with_channels(channels.values().cloned().collect(), devices);
+    let gateway = Arc::new(gateway.with_bus(bus.clone(), &settings));
+    let senders = senders(&settings, &ledger, &channels, bus.as_ref(), &gateway.stats);
+    let relays = relays(&settings, &ledger, bus.as_ref(), &gateway.stats);
     let (stats, queues) = (gateway.stats.clone(), ledger.clone());
     let reporter = Reporter {
         stats,
@@ -89,10 +94,17 @@ pub async fn run(
 
     let (signal, stop) = StopSignal::new();
     // Should this function be dropped, `signal` goes with it, and the senders take that as their stop.
-    let sending: Vec<_> = senders
-        .into_iter()
-        .map(|sender| tokio::spawn(supervise(sender, stop.clone(), gateway.sender.clone())))
-        .collect();
+    let mut sending = Vec::new();
+    for sender in senders {
+        let (queue, status) = (sender.queue.clone(), gateway.sender.clone());
+        let work = move |stop| sender.clone().run(stop);
+        sending.push(tokio::spawn(supervise("sender", queue, work, stop.clone(), status)));
+    }
+    for relay in relays {
+        let (queue, status) = (relay.queue.clone(), gateway.relay.clone());
+        let work = move |stop| relay.clone().run(stop);
+        sending.push(tokio::spawn(supervise("relay", queue, work, stop.clone(), status)));
+    }
     let app = edge.wrap(if role.serves_api() { routes(gateway.clone()) } else { probes(gateway.clone()) });
     let draining = async {
         shutdown.await;
@@ -140,10 +152,15 @@ fn shared_channels(
 /// One sender for every queue that this process pushes out.
 fn senders(
     settings: &Settings,
-    ledger: &Arc<impl Ledger + Queues>,
+    ledger: &Arc<impl Ledger + Queues + Transit>,
     channels: &BTreeMap<ChannelKind, Arc<SharedChannel>>,
+    bus: Option<&Arc<dyn Bus>>,
     stats: &Stats,
 ) -> Vec<Sender> {
+    let arrivals = |queue: &QueueName| {
+        let bus = bus.filter(|_| settings.bus.as_ref().is_some_and(|bus| bus.carries(queue)))?;
+        Some(Arc::new(Arrivals::new(bus.clone(), ledger.clone(), ledger.clone(), queue.clone())))
+    };
     let sender = |(name, kind, queue): (&QueueName, ChannelKind, &QueueSettings)| {
         let mut own = settings.sender.clone();
         own.lease_ms = queue.lease_ms;
@@ -152,6 +169,7 @@ fn senders(
             queue: name.clone(),
             ledger: ledger.clone(),
             queues: ledger.clone(),
+            arrivals: arrivals(name),
             channel: channels.get(&kind)?.clone(),
             settings: own,
             tally: stats.of(name),
@@ -159,6 +177,34 @@ fn senders(
         })
     };
     settings.pushed().filter_map(sender).collect()
+}
+
+/// One relay for every queue that travels, where requests are taken.
+fn relays(
+    settings: &Settings,
+    ledger: &Arc<impl Ledger + Transit>,
+    bus: Option<&Arc<dyn Bus>>,
+    stats: &Stats,
+) -> Vec<Relay> {
+    let (Some(bus), Some(rules)) = (bus, settings.bus.as_ref().filter(|_| settings.role.serves_api())) else {
+        return Vec::new();
+    };
+    let relay = |(name, _, queue): (&QueueName, ChannelKind, &QueueSettings)| {
+        let mut retry = settings.sender.retry;
+        retry.attempts_max = queue.attempts_max;
+        rules.carries(name).then(|| Relay {
+            queue: name.clone(),
+            ledger: ledger.clone(),
+            transit: ledger.clone(),
+            bus: bus.clone(),
+            batch: settings.sender.batch,
+            in_transit_max: rules.in_transit_max,
+            transit_ms: rules.transit_ms,
+            retry,
+            tally: stats.of(name),
+        })
+    };
+    settings.queues.pushed().filter_map(relay).collect()
 }
 
 /// The recorder keeps every sample of a histogram until somebody looks; without scrapes, that is us.

@@ -11,7 +11,7 @@ mod transfer;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tidegate_domain::{Clock, Ledger, Queues, Slots};
+use tidegate_domain::{Clock, Ledger, Queues, Slots, Transit};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::announcement::Announcement;
@@ -77,7 +77,7 @@ struct Parts {
 impl Parts {
     async fn serve_on(
         self,
-        ledger: Arc<impl Ledger + Slots + Queues>,
+        ledger: Arc<impl Ledger + Slots + Queues + Transit>,
         stopped: impl Future<Output = ()> + Send,
     ) -> anyhow::Result<()> {
         let Self { settings, listener, channels, clock, limiters } = self;

@@ -4,6 +4,7 @@ use tidegate_domain::{Admission, Admitted, MessageId, QueueName, Timestamp};
 use tidegate_edge::ApiError;
 
 use super::Gateway;
+use super::bus::put_degraded;
 use super::failure::{from_ledger, full};
 use super::idempotency::{REPLAY, note_duplicate};
 
@@ -17,6 +18,8 @@ pub struct Accepted {
     pub at: Timestamp,
     /// It was there before, under the same idempotency key.
     pub replay: bool,
+    /// It waits for the bus.
+    pub degraded: bool,
 }
 
 /// Admits messages that nobody's quota is charged for, in one commit. The outer error concerns all of them.
@@ -25,11 +28,12 @@ pub async fn admit(
     batch: Vec<Admission>,
 ) -> Result<Vec<Result<Accepted, ApiError>>, ApiError> {
     let queues: Vec<QueueName> = batch.iter().map(|admission| admission.queue.clone()).collect();
+    let degraded = gateway.is_degraded(&queues)?;
     let admitted = gateway.ledger.admit(batch).await.map_err(from_ledger)?;
     if admitted.len() != queues.len() {
         return Err(ApiError::internal("the ledger did not answer every admission"));
     }
-    Ok(queues.iter().zip(admitted).map(|(queue, admitted)| accepted(queue, admitted)).collect())
+    Ok(queues.iter().zip(admitted).map(|(queue, admitted)| accepted(queue, admitted, degraded)).collect())
 }
 
 /// For the one message of a request.
@@ -47,14 +51,14 @@ pub fn configured(gateway: &Gateway, text: &str) -> Result<QueueName, String> {
     }
 }
 
-fn accepted(queue: &QueueName, admitted: Admitted) -> Result<Accepted, ApiError> {
+fn accepted(queue: &QueueName, admitted: Admitted, degraded: bool) -> Result<Accepted, ApiError> {
     match admitted {
         Admitted::Admitted { id, at, .. } | Admitted::Deferred { id, at, .. } => {
-            Ok(Accepted { id, at, replay: false })
+            Ok(Accepted { id, at, replay: false, degraded })
         }
         Admitted::Duplicate { id, at } => {
             note_duplicate(id, at);
-            Ok(Accepted { id, at, replay: true })
+            Ok(Accepted { id, at, replay: true, degraded })
         }
         Admitted::KeyConflict { id } => Err(key_conflict(id)),
         Admitted::QueueFull => Err(queue_full(queue)),
@@ -77,7 +81,8 @@ pub fn queue_full(queue: &QueueName) -> ApiError {
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after_ms(QUEUE_FULL_RETRY_MS)
 }
 
-pub fn put_replay(headers: &mut http::HeaderMap, accepted: &Accepted) {
+pub fn put_accepted(headers: &mut http::HeaderMap, accepted: &Accepted) {
+    put_degraded(headers, accepted.degraded);
     if accepted.replay {
         headers.insert(REPLAY, HeaderValue::from_static("true"));
     }

@@ -25,7 +25,9 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
         Health::Failed(_) => "failed",
     };
     let (sender, draining) = (gateway.sender.is_running(), gateway.is_draining());
-    let ready = ledger == "ready" && sender && !draining;
+    let relay = gateway.relay.is_running();
+    let refusing = gateway.bus.as_ref().is_some_and(|bus| gateway.role.serves_api() && bus.refuses());
+    let ready = ledger == "ready" && sender && relay && !refusing && !draining;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     // A provider that is down keeps nobody from handing messages in, so this is for people only.
     let reports = gateway.channels.iter().map(|channel| channel.report());
@@ -43,6 +45,14 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
         "breakers": breakers,
         "policies": degraded(away),
     });
+    // Where messages may wait for it, a bus that is away keeps nobody from handing them in.
+    if let Some(bus) = &gateway.bus {
+        body["bus"] = json!({
+            "kind": bus.name(),
+            "status": if bus.is_away() { "away" } else { "ready" },
+            "relay": if relay { "running" } else { "not_running" },
+        });
+    }
     // The ledger answers for it.
     if let Some(accelerated) = &gateway.accelerated {
         body["quotaAccelerator"] = degraded(accelerated.is_degraded()).into();

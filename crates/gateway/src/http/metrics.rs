@@ -26,6 +26,10 @@ pub async fn render(State(gateway): State<Arc<Gateway>>) -> Result<Response, Api
         family(&mut text, "tidegate_quota_cache_up", "gauge");
         let _ = writeln!(text, "tidegate_quota_cache_up {}", u8::from(!accelerated.is_degraded()));
     }
+    if let Some(bus) = &gateway.bus {
+        family(&mut text, "tidegate_bus_up", "gauge");
+        let _ = writeln!(text, "tidegate_bus_up{{bus=\"{}\"}} {}", bus.name(), u8::from(!bus.is_away()));
+    }
     queues::write_queues(&mut text, &gateway.queues.queue_counts().await.map_err(from_ledger)?);
     queues::write_stats(&mut text, &gateway.stats);
     queues::write_breakers(&mut text, gateway.channels.iter().map(AsRef::as_ref));

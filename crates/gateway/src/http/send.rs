@@ -15,6 +15,7 @@ use tidegate_edge::{ApiError, Principal, read_json};
 
 use super::admission::{key_conflict, queue_full};
 use super::answer::{self, iso, put_durability, put_rate_limit, weaker_durability};
+use super::bus::put_degraded;
 use super::failure::{check_writable, from_ledger, full, overloaded};
 use super::fields::{Fields, MESSAGE, ON_LIMIT, PRIORITY, USER_ID};
 use super::idempotency::{REPLAY, note_duplicate};
@@ -44,6 +45,9 @@ struct SendAnswer<'a> {
     reset_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<&'static str>,
+    /// It waits for the bus.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    degraded: bool,
 }
 
 /// `POST /api/send`: charges the user's quota and admits the message, both or neither.
@@ -74,6 +78,7 @@ async fn admit(
     if gateway.accelerated.is_none() {
         writable.clone()?;
     }
+    gateway.is_degraded([&gateway.queue])?;
     let Ok(_permit) = gateway.intake.try_acquire() else {
         return Ok(("overloaded", overloaded().into_response()));
     };
@@ -180,6 +185,8 @@ impl Order {
         quota: Option<Quota>,
     ) -> Result<Response, ApiError> {
         let durability = gateway.ledger.durability();
+        // It is in the ledger: too late for a refusal.
+        let degraded = gateway.bus.as_ref().is_some_and(|bus| bus.holds_back(&gateway.queue));
         let answer = SendAnswer {
             id: id.to_string(),
             user_id: self.user.as_str(),
@@ -188,6 +195,7 @@ impl Order {
             remaining: quota.map(|quota| quota.remaining(at)),
             reset_at: quota.map(|quota| iso(reset_at(&quota, at))),
             durability: weaker_durability(durability),
+            degraded,
         };
         let status = if deferred_to.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
         let mut response = answer::json(status, &answer)?;
@@ -195,6 +203,7 @@ impl Order {
             put_rate_limit(response.headers_mut(), &quota, at);
         }
         put_durability(response.headers_mut(), durability);
+        put_degraded(response.headers_mut(), degraded);
         Ok(response)
     }
 

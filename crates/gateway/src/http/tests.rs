@@ -8,6 +8,8 @@ use tidegate_edge::{Edge, Principals};
 use tidegate_testkit::Setup;
 use tower::ServiceExt as _;
 
+mod away;
+
 use super::*;
 use crate::config::{Loaded, Sources};
 use crate::faulty::FaultyLedger;
@@ -26,17 +28,21 @@ impl Site {
     }
 
     async fn on(ledger: FaultyLedger, intake_max: usize) -> Self {
-        let ledger = Arc::new(ledger);
         let mut settings = Loaded::from_sources(&Sources::default()).unwrap().settings;
         settings.intake_max = intake_max;
+        Self::with(ledger, settings, None).await
+    }
+
+    async fn with(ledger: FaultyLedger, settings: Settings, bus: Option<Arc<dyn Bus>>) -> Self {
+        let ledger = Arc::new(ledger);
         let limits = settings.limits;
         let clock = Setup::default().clock;
         let queue = QueueName::new("sms").unwrap();
         let metrics = telemetry::metrics();
         let policies =
             crate::wiring::policies(&settings, clock.clone(), Box::new(|| Ok(Vec::new()))).await.unwrap();
-        let gateway =
-            Arc::new(Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics));
+        let gateway = Gateway::new(ledger.clone(), clock.clone(), &settings, queue, policies, metrics);
+        let gateway = Arc::new(gateway.with_bus(bus, &settings));
         let app = Edge::new(limits, Principals::none(), clock, true).wrap(routes(gateway.clone()));
         let site = Self { ledger, gateway, app };
         let quota = json!({"userId": "alice", "rateLimit": 10, "timeWindow": 1});

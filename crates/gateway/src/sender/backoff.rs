@@ -1,11 +1,10 @@
+use std::fmt::Display;
 use std::time::Duration;
-
-use tidegate_domain::LedgerError;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How one kind of call to the ledger fares: how long to wait before the next, with a log line when that
+/// How one kind of call fares: how long to wait before the next, with a log line when that
 /// changes and not for every failure.
 #[derive(Debug)]
 pub struct Backoff {
@@ -25,15 +24,15 @@ impl Backoff {
 
     pub fn succeeded(&mut self) {
         if !self.delay.is_zero() {
-            tracing::info!(call = self.call, "the ledger serves the sender again");
+            tracing::info!(call = self.call, "calls succeed again");
             self.delay = Duration::ZERO;
         }
     }
 
-    pub fn failed(&mut self, error: &LedgerError) {
+    pub fn failed(&mut self, error: &impl Display) {
         metrics::counter!("tidegate_sender_ledger_errors_total", "call" => self.call).increment(1);
         if self.delay.is_zero() {
-            tracing::warn!(call = self.call, %error, "the ledger does not serve the sender; trying again");
+            tracing::warn!(call = self.call, %error, "calls fail; trying again");
         }
         self.delay = (self.delay * 2).clamp(FIRST, LONGEST);
     }

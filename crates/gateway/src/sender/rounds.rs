@@ -8,6 +8,7 @@ use tidegate_domain::{Claim, ClaimRequest, Extension, LedgerError, MessageId, Ou
 use tokio::time::Instant;
 
 use super::Sender;
+use super::arrivals::ClaimError;
 use super::attempt::{attempt, handed_back, held, hopeless};
 use super::backoff::Backoff;
 use crate::stop::Stop;
@@ -18,7 +19,7 @@ const CLAIM_WAIT_MS: u64 = 500;
 /// How often an open breaker is asked again.
 const BREAKER_STEP: Duration = Duration::from_millis(500);
 
-type Claimed = Result<Vec<Claim>, LedgerError>;
+type Claimed = Result<Vec<Claim>, ClaimError>;
 type SettledBatch = (Vec<Settlement>, Result<Vec<Settled>, LedgerError>);
 
 /// One claim, any number of attempts and one settle call under way at the same time, all in one task: what
@@ -58,7 +59,15 @@ impl Rounds {
     }
 
     /// Returns after a stop, when everything claimed is settled or handed back, or the time for that is over.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
+        let arrivals = self.sender.arrivals.clone();
+        self.work().await;
+        if let Some(arrivals) = arrivals {
+            arrivals.leave().await;
+        }
+    }
+
+    async fn work(mut self) {
         loop {
             self.begin_settle();
             self.begin_claim();
@@ -110,13 +119,17 @@ impl Rounds {
         let (queue, lease_ms) = (self.sender.queue.clone(), self.sender.settings.lease_ms);
         let request = ClaimRequest { queue, max, lease_ms, wait_ms: CLAIM_WAIT_MS };
         let (delay, mut stop) = (self.claim_backoff.delay(), self.stop.clone());
+        let arrivals = self.sender.arrivals.clone();
         self.claiming = Some(
             async move {
                 // A timer takes up to a millisecond even for nothing; that would be the pace of every round.
                 if !delay.is_zero() && tokio::time::timeout(delay, stop.wait()).await.is_ok() {
                     return Ok(Vec::new());
                 }
-                ledger.claim(request).await
+                match arrivals {
+                    Some(arrivals) => arrivals.claim(max, lease_ms, CLAIM_WAIT_MS).await,
+                    None => Ok(ledger.claim(request).await?),
+                }
             }
             .boxed(),
         );

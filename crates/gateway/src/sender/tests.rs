@@ -60,6 +60,7 @@ impl Bench {
             queue: QueueName::new("sms").unwrap(),
             ledger: ledger.clone(),
             queues: ledger.clone(),
+            arrivals: None,
             channel: Arc::new(SharedChannel::new(channel.clone(), 8, breaker, 0, clock.clone())),
             tally: Arc::default(),
             settings: SenderSettings {
@@ -75,7 +76,9 @@ impl Bench {
         };
         let (signal, stop) = StopSignal::new();
         let status = Arc::new(SenderStatus::new(1));
-        let supervisor = tokio::spawn(supervise(sender.clone(), stop, status.clone()));
+        let (queue, work) = (sender.queue.clone(), sender.clone());
+        let work = move |stop| work.clone().run(stop);
+        let supervisor = tokio::spawn(supervise("sender", queue, work, stop, status.clone()));
         Self { clock, ledger, channel, signal, status, sender, supervisor }
     }
 

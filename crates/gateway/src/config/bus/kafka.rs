@@ -44,7 +44,7 @@ impl KafkaSettings {
             partitions: small(reader.number("kafka.partitions", 1..=10_000)),
             replication: Some(small(reader.number("kafka.replication", 0..=100))).filter(|count| *count > 0),
             login: (!user.is_empty()).then(|| (user.to_owned(), password.to_owned())),
-            publish_timeout: reader.millis("kafka.publish_timeout_ms", 100..=MS_MAX),
+            publish_timeout: reader.millis("kafka.publish_timeout_ms", 1_000..=MS_MAX),
         }
     }
 }

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::MS_MAX;
@@ -8,6 +9,8 @@ use crate::config::reader::Reader;
 pub struct RabbitMqSettings {
     /// May hold a password. Whoever dials it checks the rest of it.
     pub url: String,
+    /// The file of certificates that are trusted beside the system's.
+    pub tls_roots: Option<PathBuf>,
     pub exchange: String,
     /// Records that a sender holds of each lane before it has begun them.
     pub prefetch: u16,
@@ -26,6 +29,11 @@ impl RabbitMqSettings {
             let fix = "such as \"amqp://user:password@example.com:5672/%2f\"";
             reader.problem_with_fix("rabbitmq.url", "is not the URL of a RabbitMQ", fix);
         }
+        let roots = reader.text("rabbitmq.tls_roots");
+        if !roots.is_empty() && !url.starts_with("amqps://") {
+            let fix = "write amqps:// in rabbitmq.url, or leave this empty";
+            reader.problem_with_fix("rabbitmq.tls_roots", "is for a rabbitmq.url over TLS", fix);
+        }
         let exchange = reader.text("rabbitmq.exchange");
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if !(1..=EXCHANGE_BYTES_MAX).contains(&exchange.len())
@@ -39,6 +47,7 @@ impl RabbitMqSettings {
         let prefetch = reader.number("rabbitmq.prefetch", 1..=65_535);
         Self {
             url: url.to_owned(),
+            tls_roots: (!roots.is_empty()).then(|| PathBuf::from(roots)),
             exchange: exchange.to_owned(),
             prefetch: u16::try_from(prefetch).unwrap_or(u16::MAX),
             connect_timeout: reader.millis("rabbitmq.connect_timeout_ms", 1..=MS_MAX),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tidegate_domain::{Admission, Headers, Recipient};
 use tidegate_edge::{ApiError, Principal, read_json, read_json_or_array};
 
-use crate::http::admission::{Accepted, admit, configured, put_replay};
+use crate::http::admission::{Accepted, admit, configured, put_accepted};
 use crate::http::answer::{self, iso, put_durability, weaker_durability};
 use crate::http::envelope::{Envelope, RECIPIENT};
 use crate::http::failure::{check_writable, overloaded};
@@ -50,7 +50,7 @@ pub async fn send(
         body.insert("durability".to_owned(), durability.into());
     }
     let mut response = answer::json(StatusCode::ACCEPTED, &body)?;
-    put_replay(response.headers_mut(), &accepted);
+    put_accepted(response.headers_mut(), &accepted);
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)
 }
@@ -158,6 +158,9 @@ fn result(asked: &Admission, admitted: &Result<Accepted, ApiError>) -> Value {
     });
     if let tidegate_domain::Due::At(at) = asked.due {
         body["scheduledAt"] = iso(at).into();
+    }
+    if accepted.degraded {
+        body["degraded"] = true.into();
     }
     if let Some(expires) = asked.expires {
         body["expiresAt"] = iso(expires).into();

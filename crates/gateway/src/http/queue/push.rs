@@ -6,7 +6,7 @@ use http::StatusCode;
 use tidegate_edge::{ApiError, FieldError, Principal, read_body};
 
 use super::{CONSUMER_GROUP, MessageResponse, group, no_value};
-use crate::http::admission::{admit_one, put_replay};
+use crate::http::admission::{admit_one, put_accepted};
 use crate::http::answer::{iso, json, put_durability};
 use crate::http::envelope::{DELAY_SECONDS, Envelope, RECIPIENT, SCHEDULED_AT, TTL_SECONDS};
 use crate::http::failure::{check_writable, overloaded};
@@ -42,7 +42,7 @@ pub async fn push(
         reserved: None,
     };
     let mut response = json(StatusCode::OK, &answer)?;
-    put_replay(response.headers_mut(), &accepted);
+    put_accepted(response.headers_mut(), &accepted);
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)
 }

@@ -47,11 +47,17 @@ pub async fn push(
 
 pub fn result(result: &Result<Accepted, ApiError>) -> Value {
     match result {
-        Ok(accepted) => json!({
-            "id": accepted.id.to_string(),
-            "status": if accepted.replay { "duplicate" } else { "accepted" },
-            "createdAt": iso(accepted.at),
-        }),
+        Ok(accepted) => {
+            let mut body = json!({
+                "id": accepted.id.to_string(),
+                "status": if accepted.replay { "duplicate" } else { "accepted" },
+                "createdAt": iso(accepted.at),
+            });
+            if accepted.degraded {
+                body["degraded"] = true.into();
+            }
+            body
+        }
         Err(error) => json!({"status": error.code(), "message": error.message()}),
     }
 }
