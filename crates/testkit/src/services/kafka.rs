@@ -69,6 +69,11 @@ impl Kafka {
         Ok(kafka)
     }
 
+    /// The directory of its jars and of its tools', for who starts it in another way. Fails as `start` does.
+    pub fn jars() -> anyhow::Result<PathBuf> {
+        jars::jars()
+    }
+
     /// What a client calls `bootstrap.servers`.
     pub fn bootstrap(&self) -> String {
         self.address.to_string()

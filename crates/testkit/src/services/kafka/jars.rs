@@ -26,7 +26,7 @@ impl std::error::Error for NoKafka {}
 /// is why.
 pub fn jars() -> anyhow::Result<PathBuf> {
     let tools = build_directory().join("tools");
-    let kept = tools.join(format!("kafka-{VERSION}"));
+    let kept = tools.join(format!("kafka-{VERSION}-with-tools"));
     fs::create_dir_all(&tools).with_context(|| format!("cannot make {}", tools.display()))?;
     // Several test programs may want it at once. The lock ends with its holder, however that ends.
     let lock = File::create(tools.join("kafka.lock"))?;
@@ -56,18 +56,22 @@ fn fetch(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn pom() -> String {
-    let dependency = |group: &str, artifact: &str, version: &str| {
+    let dependency = |group: &str, artifact: &str, version: &str, more: &str| {
         format!(
             "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>\
-             <version>{version}</version></dependency>"
+             <version>{version}</version>{more}</dependency>"
         )
     };
-    let broker = dependency("org.apache.kafka", "kafka_2.13", VERSION);
-    let log = dependency("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J);
+    let broker = dependency("org.apache.kafka", "kafka_2.13", VERSION, "");
+    // They ask for a web server, for tools that nobody needs here; the others find what they need with the broker.
+    let alone =
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>";
+    let tools = dependency("org.apache.kafka", "kafka-tools", VERSION, alone);
+    let log = dependency("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J, "");
     format!(
         "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
          <groupId>tidegate</groupId><artifactId>kafka</artifactId><version>1</version>\
-         <packaging>pom</packaging><dependencies>{broker}{log}</dependencies></project>"
+         <packaging>pom</packaging><dependencies>{broker}{tools}{log}</dependencies></project>"
     )
 }
 
