@@ -1,5 +1,6 @@
 //! Which adapters stand behind the ports. Architecture invariant: no file outside of this module names one.
 
+mod bus;
 mod channels;
 mod devices;
 mod ledger;
@@ -42,10 +43,17 @@ pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::R
     let listener = bind(&settings)?;
     let ledger_clock = LedgerClock::of(&settings);
     let clock = ledger_clock.shared();
-    let channels = channels(&settings, &clock)?;
+    let mut channels = channels(&settings, &clock)?;
     let ledger = tokio::select! {
         opened = ledger::open(&settings, &ledger_clock) => opened?,
         () = stop.wait() => return Ok(ExitCode::SUCCESS),
+    };
+    channels.bus = tokio::select! {
+        bus = bus::bus(&settings) => bus?,
+        () = stop.wait() => {
+            ledger::close(ledger).await;
+            return Ok(ExitCode::SUCCESS);
+        }
     };
     let policies = policies(&settings, clock.clone(), read_policies).await?;
     tokio::spawn(signals::reload_on(hangups, policies.clone()));

@@ -1,11 +1,11 @@
-//! Three gateways and two senders on one PostgreSQL and one Redis, under load and faults, judged from outside.
+//! Three gateways and two senders on one PostgreSQL and one Redis, with and without a bus, under load and faults, judged from outside.
 //! `cargo xtask torture cluster` does the same for longer.
 
 #![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
 
 use std::sync::{Mutex, PoisonError};
 
-use tidegate_testkit::cluster::{Cluster, ClusterOptions, ClusterVerdict, Fault, Traffic};
+use tidegate_testkit::cluster::{BusKind, Cluster, ClusterOptions, ClusterVerdict, Fault, Traffic};
 
 /// One cluster at a time: five processes and two servers are as much as a small machine serves in time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -35,11 +35,37 @@ fn the_database_may_fail_and_everybody_is_told_to_come_back() {
     run(&[Fault::KillDatabase, Fault::CutDatabase, Fault::StallDatabase]);
 }
 
+/// A broker that dies, stands still or repeats itself costs time: nothing is lost, late or sent twice by it.
+#[test]
+fn kafka_may_fail_and_nothing_is_sent_twice() {
+    run_on(BusKind::Kafka, &[Fault::KillBus, Fault::StopBus, Fault::KillGateway(1), Fault::StopGateway(0)]);
+}
+
+#[test]
+fn senders_of_kafka_may_fail_and_only_what_was_in_flight_is_repeated() {
+    let all_again = Fault::ReplayBus;
+    run_on(BusKind::Kafka, &[Fault::KillSender(0), Fault::StopSender(1), all_again, Fault::KillDatabase]);
+}
+
+#[test]
+fn rabbitmq_may_fail_and_nothing_is_sent_twice() {
+    run_on(BusKind::RabbitMq, &[Fault::KillBus, Fault::StopBus, Fault::FillBus, Fault::LoseBus]);
+}
+
+#[test]
+fn senders_of_rabbitmq_may_fail_and_only_what_was_in_flight_is_repeated() {
+    run_on(BusKind::RabbitMq, &[Fault::KillSender(0), Fault::StopSender(1), Fault::CutDatabase]);
+}
+
 fn run(faults: &[Fault]) {
+    run_on(BusKind::None, faults);
+}
+
+fn run_on(bus: BusKind, faults: &[Fault]) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
-        let mut cluster = Cluster::start(options()).await.unwrap();
+        let mut cluster = Cluster::start(ClusterOptions { bus, ..options() }).await.unwrap();
         let repeats_max = faults.iter().map(|fault| fault.repeats_max(cluster.senders.len())).sum();
         let traffic = Traffic::start(&cluster).await.unwrap();
         traffic.progress(&cluster, MESSAGES).await.unwrap();

@@ -1,7 +1,8 @@
-//! Gateways and senders on one PostgreSQL and one Redis, all of them real processes: with faults on command, traffic
+//! Gateways and senders on one PostgreSQL and one Redis, with a bus between them if wanted, all of them real processes: with faults on command, traffic
 //! over all gateways, a provider outside, and a judge of what clients and provider have seen.
 
 mod ask;
+mod bus;
 mod fault;
 mod node;
 mod pulls;
@@ -22,6 +23,7 @@ use crate::WebProvider;
 use crate::journal::{Tried, WebAnswer};
 use crate::services::{FaultyProxy, Postgres, PostgresOptions, Redis};
 
+pub use self::bus::{Broker, BusKind};
 pub use self::fault::Fault;
 pub use self::node::Node;
 pub use self::sabotage::Sabotage;
@@ -49,6 +51,7 @@ pub struct ClusterOptions {
     pub clock_skews: Vec<i64>,
     /// Further settings of the server.
     pub postgres: Vec<(String, String)>,
+    pub bus: BusKind,
 }
 
 #[derive(Debug)]
@@ -57,17 +60,20 @@ pub struct Cluster {
     pub senders: Vec<Node>,
     pub postgres: Postgres,
     pub redis: Redis,
+    pub broker: Option<Broker>,
     pub provider: WebProvider,
     to_postgres: FaultyProxy,
     to_redis: FaultyProxy,
     lease: Duration,
+    replays: usize,
     _dir: TempDir,
 }
 
 impl ClusterOptions {
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         let (clock_skews, postgres) = (Vec::new(), Vec::new());
-        Self { binary: binary.into(), gateways: 3, senders: 2, lease_ms: 3_000, clock_skews, postgres }
+        let bus = BusKind::None;
+        Self { binary: binary.into(), gateways: 3, senders: 2, lease_ms: 3_000, clock_skews, postgres, bus }
     }
 }
 
@@ -75,13 +81,14 @@ impl Cluster {
     /// Starts everything and waits until it is ready.
     pub async fn start(options: ClusterOptions) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("tidegate-cluster-").tempdir()?;
-        let (postgres, redis) = tokio::try_join!(
+        let (postgres, redis, broker) = tokio::try_join!(
             run_blocking({
                 let mut settings = vec![("deadlock_timeout".to_owned(), "100ms".to_owned())];
                 settings.extend(options.postgres.clone());
                 move || Postgres::start(PostgresOptions { durable: true, settings })
             }),
-            run_blocking(Redis::start)
+            run_blocking(Redis::start),
+            run_blocking(move || Broker::start(options.bus))
         )?;
         let to_postgres = FaultyProxy::start(postgres.address).await?;
         let to_redis = FaultyProxy::start(redis.address).await?;
@@ -92,6 +99,7 @@ impl Cluster {
             redis: to_redis.address,
             provider: provider.clone(),
             lease_ms: options.lease_ms,
+            bus: broker.as_ref().map(|broker| broker.settings(0)),
         };
         let node = |role: &'static str, number: usize, place: usize| {
             let skew = options.clock_skews.get(place).copied().unwrap_or(0);
@@ -102,8 +110,19 @@ impl Cluster {
             .map(|n| node("sender", n, options.gateways + n))
             .collect::<anyhow::Result<_>>()?;
         let lease = Duration::from_millis(options.lease_ms);
-        let cluster =
-            Self { gateways, senders, postgres, redis, provider, to_postgres, to_redis, lease, _dir: dir };
+        let cluster = Self {
+            gateways,
+            senders,
+            postgres,
+            redis,
+            broker,
+            provider,
+            to_postgres,
+            to_redis,
+            lease,
+            replays: 0,
+            _dir: dir,
+        };
         cluster.ready_within(STARTED_WITHIN).await?;
         Ok(cluster)
     }

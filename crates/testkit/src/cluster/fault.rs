@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::ask::{PATIENCE, ask};
-use super::{Cluster, IN_FLIGHT_MAX, READY_WITHIN};
+use super::{Broker, Cluster, IN_FLIGHT_MAX, READY_WITHIN};
 
 /// How long what was killed stays away.
 const AWAY: Duration = Duration::from_millis(1_200);
@@ -30,6 +30,15 @@ pub enum Fault {
     KillRedis,
     FlushRedis,
     StallRedis,
+    KillBus,
+    /// SIGSTOP, for longer than a record may be on its way.
+    StopBus,
+    /// It is low on memory, and takes nothing.
+    FillBus,
+    /// What is on it is gone, and where it was too.
+    LoseBus,
+    /// Everything that was ever on it comes again.
+    ReplayBus,
 }
 
 impl Fault {
@@ -40,6 +49,9 @@ impl Fault {
             Self::KillDatabase | Self::CutDatabase | Self::StallDatabase => senders * IN_FLIGHT_MAX,
             Self::KillGateway(_) | Self::StopGateway(_) => 0,
             Self::KillRedis | Self::FlushRedis | Self::StallRedis => 0,
+            Self::KillBus | Self::StopBus | Self::FillBus | Self::LoseBus => 0,
+            // The senders are killed for it.
+            Self::ReplayBus => senders * IN_FLIGHT_MAX,
         }
     }
 }
@@ -97,8 +109,37 @@ impl Cluster {
                 tokio::time::sleep(AWAY).await;
                 self.to_redis.heal();
             }
+            Fault::KillBus => {
+                self.broker()?.kill()?;
+                tokio::time::sleep(AWAY).await;
+                tokio::task::block_in_place(|| self.broker()?.restart())?;
+            }
+            Fault::StopBus => {
+                self.broker()?.stop()?;
+                tokio::time::sleep(stalled).await;
+                self.broker()?.resume()?;
+            }
+            Fault::FillBus => {
+                tokio::task::block_in_place(|| self.broker()?.set_full(true))?;
+                tokio::time::sleep(stalled).await;
+                tokio::task::block_in_place(|| self.broker()?.set_full(false))?;
+            }
+            Fault::LoseBus => tokio::task::block_in_place(|| self.broker()?.lose("sms-outbound"))?,
+            Fault::ReplayBus => {
+                self.replays += 1;
+                let number = self.replays;
+                let settings = self.broker()?.settings(number);
+                for sender in &mut self.senders {
+                    sender.kill()?;
+                    sender.restart_with(settings.clone())?;
+                }
+            }
         }
         self.ready_within(READY_WITHIN).await
+    }
+
+    fn broker(&mut self) -> anyhow::Result<&mut Broker> {
+        self.broker.as_mut().context("there is no bus")
     }
 
     async fn cut_database(&self) {

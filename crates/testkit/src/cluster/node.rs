@@ -23,6 +23,8 @@ pub struct Shared {
     pub redis: SocketAddr,
     pub provider: WebProvider,
     pub lease_ms: u64,
+    /// Lines below `[bus]`.
+    pub bus: Option<String>,
 }
 
 /// One process of a cluster. It keeps its address over restarts.
@@ -61,7 +63,7 @@ impl Node {
         let (address, is_gateway) = (self.address, self.role == "gateway");
         let ok = move |path: &'static str| async move {
             let reply = ask(address, "GET", path, &[], b"", PROBED_WITHIN).await;
-            reply.is_some_and(|reply| reply.status == 200)
+            reply.is_some_and(|reply| reply.status == 200 && reply.body["bus"]["status"] != "away")
         };
         async move { ok("/health/ready").await && (!is_gateway || ok("/api/v1/stats").await) }
     }
@@ -77,6 +79,12 @@ impl Node {
         let Self { shared, dir, role, address, clock_skew_s, life, .. } = self;
         self.process = spawn(shared, dir, role, *address, *clock_skew_s, *life)?;
         Ok(())
+    }
+
+    /// After a kill, as one who has never received anything from the bus.
+    pub fn restart_with(&mut self, bus: String) -> anyhow::Result<()> {
+        self.shared.bus = Some(bus);
+        self.restart()
     }
 
     pub fn stop(&self) -> anyhow::Result<()> {
@@ -124,8 +132,11 @@ fn spawn(
 fn config(shared: &Shared, life: u32) -> String {
     let Shared { postgres, redis, lease_ms, .. } = shared;
     let url = shared.provider.url(life);
+    let bus = shared.bus.as_ref().map_or_else(String::new, |bus| {
+        format!("[bus]\ntransit_ms = {lease_ms}\nin_transit_max = 50\n{bus}")
+    });
     format!(
-        r#"
+        r#"{bus}
 [ledger]
 kind = "postgres"
 [postgres]
