@@ -33,6 +33,10 @@ impl<T> Lanes<T> {
         std::iter::from_fn(|| self.next()).take(max).collect()
     }
 
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.waiting.iter_mut().for_each(|lane| lane.retain(&mut keep));
+    }
+
     pub fn clear(&mut self) {
         self.waiting.iter_mut().for_each(VecDeque::clear);
     }
@@ -55,7 +59,8 @@ mod tests {
         (100..103).for_each(|n| lanes.push(Lane::Low, n));
         let taken = lanes.take(22);
         assert_eq!((taken[10], taken[21]), (100, 101));
-        assert_eq!(lanes.take(99).len(), 11);
+        lanes.retain(|n| *n != 102);
+        assert_eq!(lanes.take(99).len(), 10);
         assert!(lanes.is_empty());
         assert!(lanes.take(1).is_empty());
     }

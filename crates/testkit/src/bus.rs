@@ -10,7 +10,7 @@ pub mod cases;
 mod harness;
 mod in_process;
 
-pub use harness::{BusBackend, BusHarness, run};
+pub use harness::{BusBackend, BusHarness, claim, queue, receive, run};
 pub use in_process::{InProcessBackend, InProcessBus, Mischief};
 
 /// One test per case, for a backend given as an expression that makes a fresh one.

@@ -1,0 +1,47 @@
+//! The Kafka bus passes the cases that every bus passes: on a real Kafka, and on the client's imitation of one, which
+//! also fails when told to.
+
+#[path = "../support/backend.rs"]
+mod backend;
+mod mock;
+mod mock_faults;
+
+mod on_kafka {
+    use std::sync::LazyLock;
+
+    use tidegate_testkit::services::{Kafka, NoKafka};
+
+    use super::backend::Backend;
+
+    static KAFKA: LazyLock<Option<Kafka>> = LazyLock::new(|| match Kafka::start() {
+        Err(error) if error.is::<NoKafka>() => {
+            println!("the cases run on a mock cluster instead: {error:#}");
+            None
+        }
+        started => Some(started.expect("a private Kafka")),
+    });
+
+    fn backend() -> Backend {
+        match &*KAFKA {
+            Some(kafka) => Backend::new(kafka.bootstrap()),
+            None => super::on_a_mock::backend(),
+        }
+    }
+
+    tidegate_testkit::bus_cases!(backend());
+}
+
+mod on_a_mock {
+    use super::backend::Backend;
+    use super::mock::Mock;
+
+    /// A cluster for each: it has little room.
+    pub fn backend() -> Backend {
+        let (mock, backend) = Mock::with_backend();
+        // It lives as long as the process.
+        std::mem::forget(mock);
+        backend
+    }
+
+    tidegate_testkit::bus_cases!(backend());
+}

@@ -1,0 +1,104 @@
+use std::time::Duration;
+
+use rdkafka::types::{RDKafkaApiKey as Api, RDKafkaRespErr as Error};
+use tidegate_domain::{Bus, BusError, BusHealth, Claim};
+use tidegate_testkit::bus::{claim, queue, receive};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::mock::Mock;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn claims(range: std::ops::Range<u64>) -> Vec<Claim> {
+    range.map(|n| claim(n, "a")).collect()
+}
+
+async fn until(bus: &impl Bus, wanted: impl Fn(BusHealth) -> bool) {
+    let turned = async {
+        while !wanted(bus.health()) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, turned).await.unwrap_or_else(|_| panic!("still {:?}", bus.health()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_that_pass_are_not_noticed_by_whoever_publishes() {
+    let (mock, backend) = Mock::with_backend();
+    let bus = backend.bus().await;
+    mock.with(|mock| {
+        let errors = [
+            Error::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+            Error::RD_KAFKA_RESP_ERR__TRANSPORT,
+            Error::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        ];
+        mock.request_errors(Api::Produce, &errors);
+    });
+    for batch in claims(0..40).chunks(10) {
+        assert_eq!(bus.publish(batch.to_vec()).await, vec![Ok(()); 10]);
+    }
+    let mut consumer = bus.consumer(queue("sms")).await.unwrap();
+    assert_eq!(receive(&mut *consumer, 40).await, claims(0..40), "all of them, once, and in order");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_that_stay_are_told_and_what_follows_is_published() {
+    let (mock, backend) = Mock::with_backend();
+    let bus = backend.bus().await;
+    mock.with(|mock| {
+        mock.request_errors(Api::Produce, &[Error::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE]);
+    });
+    let results = bus.publish(claims(0..1)).await;
+    assert!(matches!(&results[..], [Err(BusError::Refused(why))] if why.contains("sms")), "{results:?}");
+    let results = bus.publish(claims(1..3)).await;
+    assert_eq!(results, [Ok(()), Ok(())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_receives_gets_over_failed_fetches() {
+    let (mock, backend) = Mock::with_backend();
+    let bus = backend.bus().await;
+    let mut consumer = bus.consumer(queue("sms")).await.unwrap();
+    assert_eq!(bus.publish(claims(0..10)).await, vec![Ok(()); 10]);
+    assert_eq!(receive(&mut *consumer, 10).await, claims(0..10));
+    mock.with(|mock| {
+        let errors = [
+            Error::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+            Error::RD_KAFKA_RESP_ERR__TRANSPORT,
+            Error::RD_KAFKA_RESP_ERR_UNKNOWN,
+        ];
+        mock.request_errors(Api::Fetch, &errors);
+    });
+    assert_eq!(bus.publish(claims(10..20)).await, vec![Ok(()); 10]);
+    assert_eq!(receive(&mut *consumer, 10).await, claims(10..20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_goes_is_noticed_and_one_that_returns_too() {
+    let (mock, backend) = Mock::with_backend();
+    let bus = backend.bus().await;
+    let mut consumer = bus.consumer(queue("sms")).await.unwrap();
+    assert_eq!(bus.publish(claims(0..10)).await, vec![Ok(()); 10]);
+    assert_eq!(receive(&mut *consumer, 10).await, claims(0..10));
+
+    mock.with(|mock| mock.broker_down(-1).expect("it goes"));
+    let begun = Instant::now();
+    let results = bus.publish(claims(10..12)).await;
+    assert!(results.iter().all(|result| matches!(result, Err(BusError::Away(_)))), "{results:?}");
+    let deadline = Duration::from_millis(backend.options().publish_ms);
+    assert!(begun.elapsed() < deadline + Duration::from_secs(1), "{:?}", begun.elapsed());
+    until(&bus, |health| health != BusHealth::Ready).await;
+    assert!(matches!(consumer.receive(9, 50).await, Err(BusError::Away(_))));
+
+    mock.with(|mock| mock.broker_up(-1).expect("it returns"));
+    until(&bus, |health| health == BusHealth::Ready).await;
+    assert_eq!(bus.publish(claims(20..30)).await, vec![Ok(()); 10]);
+    let received = async {
+        let mut wanted = claims(20..30);
+        while !wanted.is_empty() {
+            let claims = consumer.receive(99, 500).await.unwrap_or_default();
+            wanted.retain(|claim| !claims.contains(claim));
+        }
+    };
+    timeout(PATIENCE, received).await.expect("what was confirmed is received");
+}
