@@ -21,6 +21,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("migrations/v1/ending.sql"),
         include_str!("migrations/v1/quota.sql"),
         include_str!("migrations/v1/entering.sql"),
+        include_str!("migrations/v1/singly.sql"),
         include_str!("migrations/v1/admit.sql"),
         include_str!("migrations/v1/claim.sql"),
         include_str!("migrations/v1/settle.sql"),

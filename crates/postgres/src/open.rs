@@ -72,7 +72,7 @@ impl Postgres {
         let (intake, batch) = (core.options.intake_max, core.options.batch_max);
         let ending = |acked| Arc::new(Ending { core: core.clone(), acked });
         Ok(Self {
-            admissions: Batcher::start(Arc::new(Admissions(core.clone())), intake, batch),
+            admissions: Batcher::start(Arc::new(Admissions::new(core.clone())), intake, batch),
             settlements: Batcher::start(Arc::new(Settlements(core.clone())), intake, batch),
             extensions: Batcher::start(Arc::new(Extensions(core.clone())), intake, batch),
             beginnings: Batcher::start(Arc::new(Beginnings(core.clone())), intake, batch),

@@ -1,71 +1,102 @@
+-- A queue is known from its first message on, for ever.
+CREATE FUNCTION know_queues(p_queues text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF (SELECT count(*) FROM queue o WHERE o.name = ANY (p_queues)) < cardinality(p_queues) THEN
+        INSERT INTO queue (name) SELECT q FROM unnest(p_queues) AS q ORDER BY 1 ON CONFLICT DO NOTHING;
+    END IF;
+END
+$$;
+
 -- Puts admitted items into the line, at the end of their chains, and gives them their numbers.
+-- `first_of` says of the first of its chain how many there are of it, and of the others 0; `line_lane` is the highest lane
+-- among them. Chains, with how many come to them by lane, are sorted.
+CREATE FUNCTION enter_all(
+    p_now bigint, p_due bigint[], p_queue_at integer[], p_chain_at integer[], p_first_of integer[], p_recipient text[],
+    p_lane smallint[], p_line_lane smallint[], p_expires bigint[], p_queues text[], p_chain_queue text[],
+    p_chain_recipient text[], p_chain_high integer[], p_chain_normal integer[], p_chain_low integer[]
+) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    numbers bigint[];
+    -- By chain: with those that were there.
+    high integer[]; normal integer[]; low integer[];
+BEGIN
+    IF cardinality(p_chain_queue) > 0 THEN
+        -- What comes back comes in the order in which it was sent.
+        WITH entered AS (
+            INSERT INTO chain AS c (queue, recipient, high, normal, low)
+            SELECT unnest(p_chain_queue), unnest(p_chain_recipient), unnest(p_chain_high), unnest(p_chain_normal),
+                unnest(p_chain_low)
+            ON CONFLICT (queue, recipient) DO UPDATE SET
+                high = c.high + excluded.high, normal = c.normal + excluded.normal, low = c.low + excluded.low
+            RETURNING c.high, c.normal, c.low)
+        SELECT array_agg(e.high), array_agg(e.normal), array_agg(e.low) INTO high, normal, low FROM entered e;
+    END IF;
+    -- Only now, with the chains in hand: within a chain, numbers follow the order of admission.
+    WITH entered AS (
+        INSERT INTO pending AS p (seq, admitted_at, queue, recipient, chained, place, lane, is_head, line_lane, due_at,
+            claimable_at, expires_at)
+        SELECT w.seq, p_now, p_queues[w.q], w.recipient, w.chain IS NOT NULL, w.seq, w.lane,
+            w.chain IS NULL OR w.first_of = high[w.chain] + normal[w.chain] + low[w.chain], w.line_lane,
+            coalesce(w.due, p_now), coalesce(w.due, p_now), w.expires_at
+        FROM (
+            -- Not beside the arrays: at their end one more would be drawn.
+            SELECT nextval('message_seq') AS seq, i.* FROM (
+                SELECT unnest(p_queue_at) AS q, unnest(p_chain_at) AS chain, unnest(p_first_of) AS first_of,
+                    unnest(p_recipient) AS recipient, unnest(p_lane) AS lane, unnest(p_line_lane) AS line_lane,
+                    unnest(p_due) AS due, unnest(p_expires) AS expires_at) i) w
+        RETURNING p.seq)
+    SELECT array_agg(e.seq) INTO numbers FROM entered e;
+    IF low <> p_chain_low OR normal <> p_chain_normal AND 0 = ANY (p_lane) THEN
+        -- A more urgent message lends its lane to the head that it waits behind.
+        UPDATE pending p SET line_lane = h.lane
+        FROM (
+            SELECT c.queue, c.recipient, lane_of(c.high, c.normal) AS lane
+            FROM unnest(p_chain_queue, p_chain_recipient, high, normal, low, p_chain_high, p_chain_normal, p_chain_low)
+                AS c (queue, recipient, high, normal, low, new_high, new_normal, new_low)
+            WHERE c.high + c.normal + c.low > c.new_high + c.new_normal + c.new_low
+                AND lane_of(c.high, c.normal) < lane_of(c.high - c.new_high, c.normal - c.new_normal)) h
+        WHERE p.seq = (
+            SELECT f.seq FROM pending f
+            WHERE f.queue = h.queue AND f.recipient = h.recipient AND f.chained ORDER BY f.place LIMIT 1);
+    END IF;
+    RETURN numbers;
+END
+$$;
+
+-- The same for chosen items of a batch. Nothing of them has been counted.
 CREATE FUNCTION enter(
     p_now bigint, p_chosen integer[], p_due bigint[], p_queue_at integer[], p_chain_at integer[], p_recipient text[],
     p_lane smallint[], p_expires bigint[], p_queues text[], p_chain_queue text[], p_chain_recipient text[]
 ) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    numbers bigint[];
-    -- Chains with admitted items: the first item, and how many by lane.
-    places integer[]; firsts integer[]; high integer[]; normal integer[]; low integer[];
-    -- The same with those that were there.
-    all_high integer[]; all_normal integer[]; all_low integer[];
-    -- By chain: its lane, and the item that is its head, unless it had one.
-    lanes smallint[];
-    heads integer[];
-    -- Chains that were there, and are more urgent now.
-    hurried integer[] := '{}';
+    dues bigint[]; queue_at integer[]; chain_at integer[]; first_of integer[]; recipients text[]; lanes smallint[];
+    line_lanes smallint[]; expiries bigint[];
+    chain_queue text[]; chain_recipient text[]; high integer[]; normal integer[]; low integer[];
 BEGIN
-    IF cardinality(p_chain_queue) > 0 THEN
-        SELECT array_agg(m.place), array_agg(m.first), array_agg(m.high), array_agg(m.normal), array_agg(m.low)
-        INTO places, firsts, high, normal, low FROM (
-            SELECT p_chain_at[i] AS place, min(i) AS first, count(*) FILTER (WHERE p_lane[i] = 0)::integer AS high,
-                count(*) FILTER (WHERE p_lane[i] = 1)::integer AS normal,
-                count(*) FILTER (WHERE p_lane[i] = 2)::integer AS low
-            FROM unnest(p_chosen) AS i WHERE p_chain_at[i] IS NOT NULL GROUP BY 1 ORDER BY 1) m;
-        -- What comes back comes in the order in which it was sent.
-        WITH entered AS (
-            INSERT INTO chain AS c (queue, recipient, high, normal, low)
-            SELECT p_chain_queue[m.place], p_chain_recipient[m.place], m.high, m.normal, m.low
-            FROM unnest(places, high, normal, low) WITH ORDINALITY AS m (place, high, normal, low, n) ORDER BY m.n
-            ON CONFLICT (queue, recipient) DO UPDATE SET
-                high = c.high + excluded.high, normal = c.normal + excluded.normal, low = c.low + excluded.low
-            RETURNING c.high, c.normal, c.low)
-        SELECT array_agg(e.high), array_agg(e.normal), array_agg(e.low) INTO all_high, all_normal, all_low
-        FROM entered e;
-        SELECT array_agg(c.lane), array_agg(CASE WHEN c.is_new THEN c.first END),
-            coalesce(array_agg(c.place) FILTER (WHERE NOT c.is_new AND c.lane < c.former_lane), '{}')
-        INTO lanes, heads, hurried FROM (
-            SELECT m.place, m.first, lane_of(m.all_high, m.all_normal) AS lane,
-                lane_of(m.all_high - m.high, m.all_normal - m.normal) AS former_lane,
-                m.all_high = m.high AND m.all_normal = m.normal AND m.all_low = m.low AS is_new
-            FROM unnest(places, firsts, high, normal, low, all_high, all_normal, all_low)
-                AS m (place, first, high, normal, low, all_high, all_normal, all_low)) c;
-        IF cardinality(places) < cardinality(p_chain_queue) THEN
-            -- Not every chain has an admitted item: each to its place.
-            FOR n IN REVERSE cardinality(places) .. 1 LOOP
-                lanes[places[n]] := lanes[n];
-                heads[places[n]] := heads[n];
-            END LOOP;
-        END IF;
-    END IF;
-    -- Only now, with the chains in hand: within a chain, numbers follow the order of admission.
-    numbers := ARRAY(SELECT nextval('message_seq') FROM generate_series(1, cardinality(p_chosen)));
-    INSERT INTO pending (seq, admitted_at, queue, recipient, chained, place, lane, is_head, line_lane, due_at,
-        claimable_at, expires_at)
-    SELECT w.seq, p_now, p_queues[p_queue_at[i]], p_recipient[i], w.chain IS NOT NULL, w.seq, p_lane[i],
-        w.chain IS NULL OR heads[w.chain] IS NOT DISTINCT FROM w.i, coalesce(lanes[w.chain], p_lane[i]),
-        p_due[i], p_due[i], p_expires[i]
-    FROM (SELECT c.i, c.seq, p_chain_at[c.i] AS chain FROM unnest(p_chosen, numbers) AS c (i, seq)) w;
-    IF cardinality(hurried) > 0 THEN
-        -- A more urgent message lends its lane to the head that it waits behind.
-        UPDATE pending p SET line_lane = lanes[o]
-        FROM unnest(hurried) AS o
-        WHERE p.seq = (
-            SELECT h.seq FROM pending h
-            WHERE h.queue = p_chain_queue[o] AND h.recipient = p_chain_recipient[o] AND h.chained
-            ORDER BY h.place LIMIT 1);
-    END IF;
-    RETURN numbers;
+    -- Chains without a chosen item are left out.
+    SELECT array_agg(p_due[w.i] ORDER BY w.n), array_agg(p_queue_at[w.i] ORDER BY w.n),
+        array_agg(CASE WHEN w.chain IS NOT NULL THEN w.place END ORDER BY w.n),
+        array_agg(CASE WHEN w.chain IS NULL THEN NULL WHEN w.turn = 1 THEN w.members ELSE 0 END ORDER BY w.n),
+        array_agg(p_recipient[w.i] ORDER BY w.n), array_agg(w.lane ORDER BY w.n),
+        array_agg(CASE WHEN w.chain IS NULL THEN w.lane ELSE w.line_lane END ORDER BY w.n),
+        array_agg(p_expires[w.i] ORDER BY w.n)
+    INTO dues, queue_at, chain_at, first_of, recipients, lanes, line_lanes, expiries
+    FROM (
+        SELECT c.i, c.n, p_lane[c.i] AS lane, p_chain_at[c.i] AS chain,
+            dense_rank() OVER (ORDER BY p_chain_at[c.i])::integer AS place,
+            row_number() OVER (PARTITION BY p_chain_at[c.i] ORDER BY c.n) AS turn,
+            count(*) OVER (PARTITION BY p_chain_at[c.i])::integer AS members,
+            min(p_lane[c.i]) OVER (PARTITION BY p_chain_at[c.i]) AS line_lane
+        FROM unnest(p_chosen) WITH ORDINALITY AS c (i, n)) w;
+    SELECT array_agg(p_chain_queue[m.chain]), array_agg(p_chain_recipient[m.chain]), array_agg(m.high),
+        array_agg(m.normal), array_agg(m.low)
+    INTO chain_queue, chain_recipient, high, normal, low FROM (
+        SELECT p_chain_at[i] AS chain, count(*) FILTER (WHERE p_lane[i] = 0)::integer AS high,
+            count(*) FILTER (WHERE p_lane[i] = 1)::integer AS normal,
+            count(*) FILTER (WHERE p_lane[i] = 2)::integer AS low
+        FROM unnest(p_chosen) AS i WHERE p_chain_at[i] IS NOT NULL GROUP BY 1 ORDER BY 1) m;
+    RETURN enter_all(p_now, dues, queue_at, chain_at, first_of, recipients, lanes, line_lanes, expiries, p_queues,
+        chain_queue, chain_recipient, high, normal, low);
 END
 $$;
 

@@ -40,6 +40,21 @@ BEGIN
 END
 $$;
 
+-- The same for newly admitted messages that have been counted: of the whole ledger, then of each queue.
+CREATE FUNCTION book_admitted(p_queues text[], p_high bigint[], p_normal bigint[], p_low bigint[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO tally AS t (queue, stripe, admitted, delivered, dead, expired, deleted, high, normal, low)
+    SELECT b.queue, (pg_backend_pid() % 32)::smallint, b.high + b.normal + b.low, 0, 0, 0, 0, b.high, b.normal, b.low
+    FROM (
+        SELECT unnest(array_prepend('', p_queues)) AS queue, unnest(p_high) AS high, unnest(p_normal) AS normal,
+            unnest(p_low) AS low) b
+    ON CONFLICT (queue, stripe) DO UPDATE SET
+        admitted = t.admitted + excluded.admitted, high = t.high + excluded.high,
+        normal = t.normal + excluded.normal, low = t.low + excluded.low;
+END
+$$;
+
 -- How many more messages there is room for. Those whose time is over stand in the books until somebody ends them, so they
 -- are counted off where the room would not do without them, as far as that takes, and up to a bound.
 CREATE FUNCTION room_in(p_queue text, p_max bigint, p_wanted bigint, p_now bigint) RETURNS bigint
