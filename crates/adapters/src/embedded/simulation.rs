@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use tidegate_domain::{
-    Claim, ClaimRequest, Clock, Durability, Extension, Ledger, MessageId, Order, QueueName, QueueRule,
-    Queues, UserId,
+    Begun, Claim, ClaimRequest, Clock, Durability, Extension, Ledger, MessageId, Order, QueueName, QueueRule,
+    Queues, Transit, UserId,
 };
 use tidegate_testkit::{ModelLedger, Setup, TestClock};
 
@@ -128,11 +128,12 @@ impl World {
 
     fn run(mut self) -> [u32; 4] {
         for _ in 0..STEPS {
-            match self.random.below(13) {
+            match self.random.below(15) {
                 0..6 => self.change(),
                 6..9 => self.claim(),
                 9 => self.extend(),
-                10..12 => {
+                10..12 => self.begin(),
+                12..14 => {
                     // And nobody sweeps before the next step: what is over by now must be over for that.
                     self.clock.advance_ms([1, 40, 900, 5_000][self.random.pick(4)]);
                     continue;
@@ -239,8 +240,18 @@ impl World {
             lease_ms: [30, 1_000, 60_000][self.random.pick(3)],
             wait_ms: 0,
         };
-        let rows = self.engine().claim(&request, Way::Attempt).unwrap().rows;
-        let theirs = self.runtime.block_on(self.model.claim(request)).unwrap();
+        let way = match self.random.below(2) {
+            0 => Way::Attempt,
+            _ => Way::Transit { in_transit_max: self.random.pick(5) },
+        };
+        let rows = self.engine().claim(&request, way).unwrap().rows;
+        let theirs = match way {
+            Way::Attempt => self.runtime.block_on(self.model.claim(request)),
+            Way::Transit { in_transit_max } => {
+                self.runtime.block_on(self.model.dispatch(request, in_transit_max))
+            }
+        };
+        let theirs = theirs.unwrap();
         let leases: Vec<_> =
             rows.iter().map(|row| (row.leased.seq, row.leased.token, row.leased.until)).collect();
         assert_eq!(self.our_text(Changed::Popped(rows)), theirs.iter().map(claim_text).collect::<Vec<_>>());
@@ -262,6 +273,29 @@ impl World {
         let of = |(id, token)| Extension { id, token, lease_ms };
         let theirs = self.runtime.block_on(self.model.extend(vec![of(theirs)])).unwrap();
         assert_eq!(self.engine().extend(&of(ours)), theirs[0]);
+    }
+
+    /// Mostly with one of the latest leases, which may be in transit.
+    fn begin(&mut self) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let latest = self.leases.len() - 1;
+        let [ours, theirs] = self.leases[latest - self.random.pick(self.leases.len().min(4))];
+        let lease_ms = [30, 1_000, 60_000][self.random.pick(3)];
+        let of = |(id, token)| Extension { id, token, lease_ms };
+        let begun = self.runtime.block_on(self.model.begin(vec![of(theirs)])).unwrap()[0];
+        match (self.engine().begin_attempt(&of(ours)), begun) {
+            (
+                Begun::Begun { token: our_token, lease_until },
+                Begun::Begun { token, lease_until: their_until },
+            ) => {
+                assert!(our_token > ours.1, "{our_token} after {}", ours.1);
+                assert_eq!(lease_until, their_until);
+                self.leases.push([(ours.0, our_token), (theirs.0, token)]);
+            }
+            (ours, theirs) => assert_eq!(ours, theirs),
+        }
     }
 }
 

@@ -13,6 +13,9 @@ use super::engine::{Change, Changed, Claimed, Engine, Way};
 use super::room::Room;
 use super::store::{StoreError, StoreErrorKind};
 
+#[cfg(test)]
+mod tests;
+
 const WAITERS_MAX: usize = 4_096;
 /// Longer waits are cut; whoever waits asks again.
 const WAIT_MS_MAX: u64 = 60_000;
