@@ -1,6 +1,8 @@
 //! What can't be read as it was written is reported, and never served.
 
-use tidegate_domain::{Admitted, ClaimRequest, Ledger as _, LedgerError, MessageId, Queues as _, Status};
+use tidegate_domain::{
+    Admitted, ClaimRequest, Ledger as _, LedgerError, MessageId, Queues as _, Status, Transit as _,
+};
 use tidegate_postgres::Postgres;
 use tidegate_testkit::conformance::{queue, sms};
 use tidegate_testkit::{Setup, services};
@@ -53,4 +55,22 @@ async fn a_damaged_message_is_not_popped_but_dead_and_costs_no_other() {
         assert_eq!((record.status, record.reason.as_deref()), (Status::Dead, Some("damaged on disk")));
         assert_eq!(record.attempts.len(), 1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_message_that_got_lost_on_its_way_dies_of_its_first_attempt() {
+    let backend = PostgresBackend::new();
+    let setup = Setup::default();
+    let ledger = Postgres::open(backend.options(&setup)).await.unwrap();
+    let ids = three(&backend, &ledger, "body = 'lies'").await;
+    ledger.pop(queue("sms"), 1, 0).await.unwrap();
+    let request = ClaimRequest { queue: queue("sms"), max: 1, lease_ms: 1_000, wait_ms: 0 };
+    let sent_off = ledger.dispatch(request, 1).await.unwrap();
+    assert_eq!((sent_off[0].id, &sent_off[0].body), (ids[1], &None));
+    setup.clock.advance_ms(1_000);
+    assert_eq!(ledger.pop(queue("sms"), 9, 0).await.unwrap().len(), 1);
+    let heal = "UPDATE tidegate.message SET body = 'b' WHERE body = 'lies'";
+    services::Postgres::shared().sql(&backend.database, heal).unwrap();
+    let record = ledger.message(ids[1]).await.unwrap().unwrap();
+    assert_eq!((record.status, record.attempts[0].number), (Status::Dead, 1));
 }

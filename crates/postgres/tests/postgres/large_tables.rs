@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_domain::{
-    Admitted, ClaimRequest, Filter, Lane, Ledger as _, Outcome, Page, QueueRule, Queues as _, Requeue,
-    Requeued, Settlement, Status,
+    Admitted, Begun, Claim, ClaimRequest, Extension, Filter, Lane, Ledger as _, Outcome, Page, QueueRule,
+    Queues as _, Requeue, Requeued, Settlement, Status, Transit as _,
 };
 use tidegate_postgres::{Options, Postgres};
 use tidegate_testkit::conformance::{queue, sms, user};
@@ -30,6 +30,11 @@ const OVER: &str = "INSERT INTO tidegate.pending (seq, admitted_at, queue, chain
                     SELECT -n, 0, 'over', false, -n, 1, true, 1, 0, 0, n FROM generate_series(1, 20000) n; \
                     INSERT INTO tidegate.tally VALUES ('', 99, 20000, 0, 0, 0, 0, 0, 20000, 0), \
                         ('over', 99, 20000, 0, 0, 0, 0, 0, 20000, 0)";
+
+/// 20,000 attempts of one queue, and as many messages of another in transit.
+const LEASED: &str = "INSERT INTO tidegate.lease (seq, queue, token, ends_at, in_transit) \
+                      SELECT -n, CASE WHEN n % 2 = 0 THEN 'sms' ELSE 'many' END, n, 9000000000000, n % 2 = 1 \
+                      FROM generate_series(1, 40000) n; ANALYZE tidegate.lease";
 
 fn fill(backend: &PostgresBackend, (settled, all): (u64, u64)) {
     // However many there are, they came within two minutes.
@@ -122,6 +127,13 @@ async fn no_operation_reads_more_than_it_needs() {
     });
     ledger.settle(settlements.collect()).await.unwrap();
     reads.check("settle").await;
+    let request = ClaimRequest { queue: queue("big"), max: 5, lease_ms: 1_000, wait_ms: 0 };
+    let records = ledger.dispatch(request, 100).await.unwrap();
+    reads.check("dispatch").await;
+    let beginning = |record: &Claim| Extension { id: record.id, token: record.token, lease_ms: 1_000 };
+    let begun = ledger.begin(records.iter().map(beginning).collect()).await.unwrap();
+    assert!(begun.len() == 5 && !begun.contains(&Begun::LostLease), "{begun:?}");
+    reads.check("begin").await;
     assert_eq!(ledger.pop(queue("big"), 5, 0).await.unwrap().len(), 5);
     reads.check("pop").await;
     ledger.message(id).await.unwrap().unwrap();
@@ -178,6 +190,22 @@ async fn what_has_expired_in_one_queue_is_not_read_for_another() {
     assert_eq!(ledger.claim(request).await.unwrap().len(), 1);
     assert_eq!(ledger.pop(queue("sms"), 1, 0).await.unwrap().len(), 1);
     reads.check("claim and pop").await;
+}
+
+/// However many are leased, in this queue or in transit in others: of a queue's own, no more are read than may be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_transit_is_counted_up_to_its_bound() {
+    let backend = PostgresBackend::new();
+    let setup = Setup::default();
+    let ledger = open(&backend, &setup).await;
+    ledger.admit((0..20).map(|n| sms(&n.to_string()).0).collect()).await.unwrap();
+    services::Postgres::shared().sql(&backend.database, LEASED).unwrap();
+    let mut reads = Reads::begin(&backend, &ledger).await;
+    let request = |name| ClaimRequest { queue: queue(name), max: 10, lease_ms: 1_000, wait_ms: 0 };
+    assert_eq!(ledger.dispatch(request("sms"), 100).await.unwrap().len(), 10);
+    reads.check("a dispatch with room").await;
+    assert_eq!(ledger.dispatch(request("many"), 100).await.unwrap(), []);
+    reads.check("a dispatch without").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

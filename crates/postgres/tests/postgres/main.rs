@@ -16,3 +16,4 @@ mod retention;
 mod session;
 mod stalls;
 mod sweeping;
+mod transit;

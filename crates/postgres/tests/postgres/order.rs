@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_domain::{
-    Admitted, Claim, ClaimRequest, Lane, Ledger, Outcome, Queues as _, Settled, Settlement, Timestamp,
+    Admitted, Begun, Claim, ClaimRequest, Extension, Lane, Ledger, Outcome, Queues as _, Settled, Settlement,
+    Timestamp, Transit as _,
 };
 use tidegate_postgres::Postgres;
 use tidegate_testkit::conformance::{queue, sms};
@@ -56,7 +57,11 @@ async fn every_recipient_is_served_in_order_by_many_claimers_of_three_gateways()
         tasks.spawn(admit_what_is_taken_back(gateway.clone(), recipient));
     }
     for n in 0..9 {
-        tasks.spawn(serve(gateways[n % 3].clone(), provider.clone(), n));
+        let source = match n % 2 {
+            0 => Source::Claims,
+            _ => Source::Bus { begins: gateways[(n + 1) % 3].clone() },
+        };
+        tasks.spawn(serve(gateways[n % 3].clone(), source, provider.clone(), n));
     }
     timeout(PATIENCE, tasks.join_all()).await.expect("everything ends");
 
@@ -101,12 +106,45 @@ async fn admit_what_is_taken_back(gateway: Arc<Postgres>, recipient: usize) {
     gateway.purge(queue("purged")).await.unwrap();
 }
 
+/// How a server gets at its messages: itself, or over a bus that ends at another gateway, and loses and repeats records.
+enum Source {
+    Claims,
+    Bus { begins: Arc<Postgres> },
+}
+
+impl Source {
+    async fn take(&self, gateway: &Postgres, max: usize, round: usize) -> Vec<Claim> {
+        let request = ClaimRequest { queue: queue("sms"), max, lease_ms: 60_000, wait_ms: 20 };
+        let begins = match self {
+            Self::Claims => return gateway.claim(request).await.unwrap(),
+            Self::Bus { begins } => begins,
+        };
+        let request = ClaimRequest { lease_ms: 30, ..request };
+        let mut records = gateway.dispatch(request, 4).await.unwrap();
+        if round % 7 == 3 {
+            records.pop();
+        }
+        let beginning = |record: &Claim| Extension { id: record.id, token: record.token, lease_ms: 60_000 };
+        let batch: Vec<_> = records.iter().map(beginning).collect();
+        // Both ends may have it, and one of them twice.
+        let twice = [batch.clone(), batch.clone()].concat();
+        let (here, there) = tokio::join!(gateway.begin(batch), begins.begin(twice));
+        let begun = [here.unwrap(), there.unwrap()].concat();
+        let mut claims = Vec::new();
+        for (begun, record) in begun.iter().zip(records.iter().cycle()) {
+            if let Begun::Begun { token, lease_until } = *begun {
+                claims.push(Claim { token, lease_until, ..record.clone() });
+            }
+        }
+        claims
+    }
+}
+
 /// Delivers, fails, or hands back, and settles, until everything is delivered.
-async fn serve(gateway: Arc<Postgres>, provider: Arc<Provider>, n: usize) {
+async fn serve(gateway: Arc<Postgres>, source: Source, provider: Arc<Provider>, n: usize) {
     let mut round = n;
     loop {
-        let request = ClaimRequest { queue: queue("sms"), max: 1 + n % 4, lease_ms: 60_000, wait_ms: 20 };
-        let claims = gateway.claim(request).await.unwrap();
+        let claims = source.take(&gateway, 1 + n % 4, round).await;
         claims.iter().for_each(|claim| provider.begin(claim));
         tokio::task::yield_now().await;
         let settlements = claims.iter().map(|claim| {
