@@ -50,7 +50,6 @@ pub fn settings(options: &Options) -> ClientConfig {
     config.set("retry.backoff.ms", "50");
     config.set("retry.backoff.max.ms", "500");
     config.set("topic.metadata.refresh.interval.ms", "3000");
-    config.set("log.connection.close", "false");
     config.set_log_level(RDKafkaLogLevel::Warning);
     if let Some(login) = &options.login {
         config.set("security.protocol", "SASL_PLAINTEXT").set("sasl.mechanism", "PLAIN");

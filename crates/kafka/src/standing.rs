@@ -16,13 +16,15 @@ struct Known {
     topics: BTreeMap<String, BusError>,
     /// What a client said last of a connection that failed, as a reason for what follows from it.
     heard: Option<BusError>,
+    was_reached: bool,
     user: Option<String>,
 }
 
 impl Standing {
     pub fn new(user: Option<String>) -> Self {
         let unreached = Some(BusError::Away("not connected yet".to_owned()));
-        Self(Mutex::new(Known { unreached, topics: BTreeMap::new(), heard: None, user }))
+        let topics = BTreeMap::new();
+        Self(Mutex::new(Known { unreached, topics, heard: None, was_reached: false, user }))
     }
 
     pub fn health(&self) -> BusHealth {
@@ -44,8 +46,8 @@ impl Standing {
     pub fn hear(&self, code: Option<Code>, reason: &str) {
         let mut known = self.known();
         match code {
-            // Says nothing that the errors before it did not say better.
-            Some(Code::AllBrokersDown) => {}
+            // The one says nothing that the errors before it did not say better, the other is none.
+            Some(Code::AllBrokersDown | Code::PartitionEOF) => {}
             Some(
                 Code::Authentication
                 | Code::SaslAuthenticationFailed
@@ -59,13 +61,18 @@ impl Standing {
                 let refused = BusError::Refused(format!("{login}: {reason}"));
                 (known.heard, known.unreached) = (Some(refused.clone()), Some(refused));
             }
-            _ => known.heard = Some(BusError::Away(reason.to_owned())),
+            _ => {
+                // Kafka does not say so itself.
+                let closed = !known.was_reached && !reason.contains("Connect to");
+                let guess = if closed { "; does this Kafka want another login, or TLS?" } else { "" };
+                known.heard = Some(BusError::Away(format!("{reason}{guess}")));
+            }
         }
     }
 
     pub fn reached(&self) {
         let mut known = self.known();
-        (known.unreached, known.heard) = (None, None);
+        (known.unreached, known.heard, known.was_reached) = (None, None, true);
     }
 
     /// Nobody has answered. A client may know better why.
@@ -84,5 +91,58 @@ impl Standing {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn health(standing: &Standing) -> String {
+        match standing.health() {
+            BusHealth::Ready => String::new(),
+            BusHealth::Away(why) => why,
+        }
+    }
+
+    #[test]
+    fn the_reason_is_what_was_heard_last() {
+        let standing = Standing::new(Some("alice".to_owned()));
+        standing.hear(Some(Code::Authentication), "wrong password");
+        assert_eq!(health(&standing), "the login of \"alice\" is refused: wrong password");
+        standing.reached();
+        assert_eq!(health(&standing), "");
+        standing.hear(Some(Code::BrokerTransportFailure), "broken pipe");
+        standing.hear(Some(Code::AllBrokersDown), "1/1 brokers are down");
+        assert_eq!(health(&standing), "", "somebody may still answer");
+        standing.unreached("no answer in time");
+        assert_eq!(health(&standing), "broken pipe");
+        standing.reached();
+        standing.unreached("no answer in time");
+        assert_eq!(health(&standing), "no answer in time");
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_at_once_may_want_a_login() {
+        let standing = Standing::new(None);
+        standing.hear(None, "localhost:9092: Connect to ipv4#127.0.0.1:9092 failed: Connection refused");
+        standing.unreached("no answer in time");
+        assert!(!health(&standing).contains("login"));
+        standing.hear(None, "localhost:9092: Send failed: Broken pipe (after 0ms in state UP)");
+        standing.unreached("no answer in time");
+        assert!(health(&standing).contains("login"));
+    }
+
+    #[test]
+    fn trouble_of_a_topic_is_the_business_of_those_who_use_it() {
+        let standing = Standing::new(None);
+        standing.reached();
+        let trouble = BusError::Refused("the topic a is missing".to_owned());
+        standing.set_topic("a", Some(trouble.clone()));
+        assert_eq!(health(&standing), "the topic a is missing");
+        assert_eq!(standing.trouble(&["b".to_owned()]), None);
+        assert_eq!(standing.trouble(&["b".to_owned(), "a".to_owned()]), Some(trouble));
+        standing.set_topic("a", None);
+        assert_eq!(standing.health(), BusHealth::Ready);
     }
 }

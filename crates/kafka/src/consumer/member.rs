@@ -94,6 +94,7 @@ fn group_settings(options: &Options, queue: &QueueName) -> ClientConfig {
     config.set("max.poll.interval.ms", "10000");
     config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
     config.set("auto.offset.reset", "earliest").set("allow.auto.create.topics", "false");
+    config.set("enable.partition.eof", "true");
     // What the client fetches ahead, of each partition. A partition that had enough waits for the fetch under way.
     config.set("queued.min.messages", "512").set("queued.max.messages.kbytes", "2048");
     config.set("max.partition.fetch.bytes", "524288").set("fetch.max.bytes", "8388608");

@@ -23,6 +23,8 @@ use crate::watch::Watch;
 const WAKE_EVERY: Duration = Duration::from_millis(50);
 /// Records of a partition before the next partition has its turn.
 const TURN_RECORDS: usize = 32;
+/// How long the lower lanes wait to see what the higher ones have, after a partition has become ours.
+const MET_WITHIN: Duration = Duration::from_secs(1);
 const LEFT_WITHIN: Duration = Duration::from_secs(5);
 
 /// One client's time in a group.
@@ -32,6 +34,8 @@ const LEFT_WITHIN: Duration = Duration::from_secs(5);
 pub struct Session<'a> {
     client: Arc<BaseConsumer<Happenings>>,
     partitions: BTreeMap<Place, PartitionQueue<Happenings>>,
+    /// Those of which neither a record nor the end has been seen yet, and until when that matters.
+    unmet: BTreeMap<Place, Instant>,
     places: &'a Places,
     desk: &'a Desk,
     watch: &'a Watch,
@@ -56,9 +60,9 @@ impl<'a> Session<'a> {
         client.set_nonempty_callback(wake_up());
         let topics = places.names();
         client.subscribe(&topics.iter().map(String::as_str).collect::<Vec<_>>())?;
-        let (client, partitions) = (Arc::new(client), BTreeMap::new());
+        let (client, partitions, unmet) = (Arc::new(client), BTreeMap::new(), BTreeMap::new());
         desk.set_client(&client);
-        Ok(Self { client, partitions, places, desk, watch, turn: 0, broken: None })
+        Ok(Self { client, partitions, unmet, places, desk, watch, turn: 0, broken: None })
     }
 
     pub fn run(mut self, strange: &mut Strange, left: &SyncSender<()>) -> End {
@@ -115,12 +119,14 @@ impl<'a> Session<'a> {
             queue.set_nonempty_callback(wake_up());
             self.desk.shelf().assign(place);
             self.partitions.insert(place, queue);
+            self.unmet.insert(place, Instant::now() + MET_WITHIN);
         }
     }
 
     fn revoke(&mut self, list: &TopicPartitionList) {
         for (place, _) in self.places_in(list) {
             self.partitions.remove(&place);
+            self.unmet.remove(&place);
             self.desk.shelf().revoke(place);
         }
     }
@@ -132,14 +138,19 @@ impl<'a> Session<'a> {
         let count = partitions.len();
         for (place, queue) in partitions.iter().cycle().skip(self.turn).take(count) {
             for _ in 0..TURN_RECORDS {
-                if !self.desk.shelf().has_room(place.lane) {
+                if !self.desk.shelf().has_room(place.lane) || self.waits(place.lane) {
                     break;
                 }
                 match queue.poll(Duration::ZERO) {
                     Some(Ok(message)) => self.shelve(&message, strange),
-                    Some(Err(error)) => self.hear(&error),
+                    Some(Err(KafkaError::PartitionEOF(_))) => {}
+                    Some(Err(error)) => {
+                        self.hear(&error);
+                        continue;
+                    }
                     None => break,
                 }
+                self.unmet.remove(place);
                 read += 1;
             }
         }
@@ -149,6 +160,12 @@ impl<'a> Session<'a> {
             self.desk.arrived.notify_one();
         }
         read > 0
+    }
+
+    /// A backlog that is found at the start is served by lane too, whichever lane's is fetched first.
+    fn waits(&self, lane: Lane) -> bool {
+        let now = Instant::now();
+        self.unmet.iter().any(|(place, until)| place.lane.index() < lane.index() && now < *until)
     }
 
     fn shelve(&self, message: &BorrowedMessage<'_>, strange: &mut Strange) {

@@ -1,5 +1,5 @@
-//! The Kafka bus passes the cases that every bus passes: on a real Kafka, and on the client's imitation of one, which
-//! also fails when told to.
+//! The Kafka bus passes the cases that every bus passes, on a real Kafka; and on the client's imitation of one, which
+//! fails when told to, it gets over that.
 
 #[path = "../support/backend.rs"]
 mod backend;
@@ -24,23 +24,13 @@ mod on_kafka {
     fn backend() -> Backend {
         match &*KAFKA {
             Some(kafka) => Backend::new(kafka.bootstrap()),
-            None => super::on_a_mock::backend(),
+            None => {
+                // A cluster for each: it has little room. It lives as long as the process.
+                let (mock, backend) = super::mock::Mock::with_backend();
+                std::mem::forget(mock);
+                backend
+            }
         }
-    }
-
-    tidegate_testkit::bus_cases!(backend());
-}
-
-mod on_a_mock {
-    use super::backend::Backend;
-    use super::mock::Mock;
-
-    /// A cluster for each: it has little room.
-    pub fn backend() -> Backend {
-        let (mock, backend) = Mock::with_backend();
-        // It lives as long as the process.
-        std::mem::forget(mock);
-        backend
     }
 
     tidegate_testkit::bus_cases!(backend());

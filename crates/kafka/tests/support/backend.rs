@@ -11,6 +11,8 @@ use tidegate_kafka::{KafkaBus, Options};
 use tidegate_testkit::bus::{BusBackend, queue};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Nothing here is about time, and the machine may be busy.
+const PUBLISH_MS: u64 = 20_000;
 
 /// Topics and groups of its own on a Kafka that others use too.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ impl Backend {
         Options {
             group: self.prefix.clone(),
             partitions: 4,
+            publish_ms: PUBLISH_MS,
             ..Options::new(self.servers.clone(), Routes::new(names))
         }
     }

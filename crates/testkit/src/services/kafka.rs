@@ -17,8 +17,10 @@ mod jars;
 mod properties;
 
 pub use jars::NoKafka;
+use jars::Turn;
 
-const READY_WITHIN: Duration = Duration::from_secs(60);
+/// A busy machine takes ten times as long as an idle one.
+const READY_WITHIN: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// ApiVersions of version 0, with correlation id 7 and no client's name: the smallest question there is.
@@ -56,7 +58,8 @@ impl Kafka {
     }
 
     pub fn start_with(options: &KafkaOptions) -> anyhow::Result<Self> {
-        let jars = jars::jars()?;
+        let turn = Turn::take()?;
+        let jars = jars::jars(&turn)?;
         let dir = directory("kafka")?;
         let addresses = [free_address()?, free_address()?, free_address()?];
         let [address, inner, _] = addresses;
@@ -71,7 +74,7 @@ impl Kafka {
 
     /// The directory of its jars and of its tools', for who starts it in another way. Fails as `start` does.
     pub fn jars() -> anyhow::Result<PathBuf> {
-        jars::jars()
+        jars::jars(&Turn::take()?)
     }
 
     /// What a client calls `bootstrap.servers`.
@@ -91,6 +94,7 @@ impl Kafka {
 
     /// On the same ports and with what it has, after a kill.
     pub fn restart(&mut self) -> anyhow::Result<()> {
+        let _turn = Turn::take()?;
         self.server = spawn(&self.jars, &self.dir)?;
         self.wait_until_ready()
     }

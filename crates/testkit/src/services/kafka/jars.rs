@@ -22,17 +22,29 @@ impl std::fmt::Display for NoKafka {
 
 impl std::error::Error for NoKafka {}
 
-/// The directory that holds Kafka's jars; fetched once per build directory. The error has a [`NoKafka`] in it if that
-/// is why.
-pub fn jars() -> anyhow::Result<PathBuf> {
-    let tools = build_directory().join("tools");
-    let kept = tools.join(format!("kafka-{VERSION}-with-tools"));
-    fs::create_dir_all(&tools).with_context(|| format!("cannot make {}", tools.display()))?;
-    // Several test programs may want it at once. The lock ends with its holder, however that ends.
-    let lock = File::create(tools.join("kafka.lock"))?;
-    lock.lock()?;
+/// Holds everybody else up who wants to fetch or start a Kafka, in this process or another one: to fetch it twice at
+/// once would be wrong, to start several at once is slower than one after the other. Ends with its holder, however that
+/// ends.
+pub struct Turn {
+    tools: PathBuf,
+    _lock: File,
+}
+
+impl Turn {
+    pub fn take() -> anyhow::Result<Self> {
+        let tools = build_directory().join("tools");
+        fs::create_dir_all(&tools).with_context(|| format!("cannot make {}", tools.display()))?;
+        let lock = File::create(tools.join("kafka.lock"))?;
+        lock.lock()?;
+        Ok(Self { tools, _lock: lock })
+    }
+}
+
+/// The directory that holds Kafka's jars; fetched once per build directory. The error is a [`NoKafka`] if that is why.
+pub fn jars(turn: &Turn) -> anyhow::Result<PathBuf> {
+    let kept = turn.tools.join(format!("kafka-{VERSION}-with-tools"));
     if !kept.is_dir() {
-        let fetched = tempfile::Builder::new().prefix("kafka-").tempdir_in(&tools)?;
+        let fetched = tempfile::Builder::new().prefix("kafka-").tempdir_in(&turn.tools)?;
         fetch(fetched.path())?;
         // Only what is complete bears the name.
         fs::rename(fetched.path().join("jars"), &kept)?;
