@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::command::run;
 
 /// Program, Debian package, what for.
-const TOOLS: [(&str, &str, &str); 13] = [
+const TOOLS: [(&str, &str, &str); 15] = [
     ("strace", "strace", "failing system calls"),
     ("mkfs.ext4", "e2fsprogs", "power cuts"),
     ("mount", "mount", "power cuts and full disks"),
@@ -19,6 +19,8 @@ const TOOLS: [(&str, &str, &str); 13] = [
     ("java", "default-jre-headless", "a private Kafka"),
     ("mvn", "maven", "fetching that Kafka"),
     ("python3", "python3-venv", "checking compose.yaml"),
+    ("ip", "iproute2", "a network for the services of compose.yaml"),
+    ("curl", "curl", "what the README says about them"),
 ];
 
 /// Makes sure of the tools. Returns whether disks can be mounted and cut off, which takes root; without it those
