@@ -6,13 +6,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tidegate_domain::{BusError, Claim, Consumer, QueueName};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::feeds::Feeds;
 pub use self::feeds::Stray;
+use self::feeds::{Ended, Feeds};
 use crate::complaints::Complaints;
 use crate::error::Fault;
 use crate::link::{Link, State};
+use crate::topology::GONE_FOR;
 
 /// For a handful of requests to a broker that is there. One that stops answering is found out by its heartbeat.
 const ATTACHED_WITHIN: Duration = Duration::from_secs(30);
@@ -46,10 +47,27 @@ impl RabbitConsumer {
         Ok(Self { link, queue, prefetch, place, lost: false, complaints: Complaints::default() })
     }
 
-    /// What was received over this connection and not done comes again.
+    fn ended(&mut self, ended: Ended) -> BusError {
+        match ended {
+            Ended::Connection(why) => self.detach(BusError::Away(why)),
+            Ended::Queue(name) => {
+                let why = format!("somebody has deleted the queue {:?}", name.as_str());
+                self.detach_for(GONE_FOR, BusError::Away(why))
+            }
+        }
+    }
+
     fn detach(&mut self, error: BusError) -> BusError {
+        self.detach_for(Duration::ZERO, error)
+    }
+
+    /// What was received over this connection and not done comes again.
+    fn detach_for(&mut self, pause: Duration, error: BusError) -> BusError {
         let (link, queue, prefetch) = (self.link.clone(), self.queue.clone(), self.prefetch);
-        let attaching = tokio::spawn(async move { return_to(&link, &queue, prefetch).await });
+        let attaching = tokio::spawn(async move {
+            sleep(pause).await;
+            return_to(&link, &queue, prefetch).await
+        });
         if let Place::Attached(feeds) = std::mem::replace(&mut self.place, Place::Attaching(attaching)) {
             self.lost |= feeds.has_undone();
         }
@@ -99,7 +117,7 @@ impl Consumer for RabbitConsumer {
             let feeds = self.feeds(end).await?;
             match timeout_at(end, feeds.arrived()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(self.detach(error)),
+                Ok(Err(ended)) => return Err(self.ended(ended)),
                 Err(_) => return Ok(vec![]),
             }
             self.refuse().await?;

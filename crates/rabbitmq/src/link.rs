@@ -48,7 +48,6 @@ struct Shared {
     purpose: Purpose,
     state: watch::Sender<State>,
     undeclared: Notify,
-    suspected: Notify,
 }
 
 #[derive(Debug, Clone)]
@@ -70,7 +69,6 @@ impl Link {
             purpose,
             state: watch::Sender::new(State::New),
             undeclared: Notify::new(),
-            suspected: Notify::new(),
         });
         let first = match shared.establish().await {
             Ok(session) => Some(session),
@@ -109,11 +107,6 @@ impl Link {
     /// Something that should be there is not: it is declared anew.
     pub fn declare(&self) {
         self.shared.undeclared.notify_one();
-    }
-
-    /// The broker did not answer in time: it is asked whether it is still there.
-    pub fn suspect(&self) {
-        self.shared.suspected.notify_one();
     }
 
     fn reason(&self, state: &State) -> Option<String> {

@@ -72,7 +72,7 @@ impl Publisher {
         let channel = match timeout_at(deadline, session.channel()).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(error)) => return vec![Err(self.failed(&error)); records.len()],
-            Err(_) => return vec![Err(self.unanswered()); records.len()],
+            Err(_) => return vec![Err(self.late()); records.len()],
         };
         let exchange = self.link.terms().topology.exchange();
         let mut confirms: Vec<_> = (records.iter())
@@ -92,15 +92,10 @@ impl Publisher {
             });
         }
         drop(confirms);
-        let is_late = outcomes.iter().any(Option::is_none);
-        if !is_late && outcomes.iter().flatten().all(Result::is_ok) {
+        if outcomes.iter().all(|outcome| matches!(outcome, Some(Ok(_)))) {
             session.put_back(channel);
         }
-        let results = self.judge(records, &outcomes);
-        if is_late {
-            self.link.suspect();
-        }
-        results
+        self.judge(records, &outcomes)
     }
 
     fn judge(&self, records: &[&Record], outcomes: &[Option<lapin::Result<Confirmation>>]) -> Results {
@@ -142,11 +137,6 @@ impl Publisher {
             self.link.declare();
         }
         error
-    }
-
-    fn unanswered(&self) -> BusError {
-        self.link.suspect();
-        self.late()
     }
 
     fn late(&self) -> BusError {

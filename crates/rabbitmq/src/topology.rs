@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Connection, ExchangeKind};
@@ -14,6 +16,10 @@ const DELIVERIES_MAX: i64 = 20;
 
 /// What nobody looks at must not fill the disk: the oldest go first.
 const DEAD_MAX: i64 = 10_000;
+
+/// Before a queue that somebody has deleted is declared anew. The broker tells consumers that their queue has gone, but
+/// not if it is there again by then: it moves them over, and takes the first records for ones that they have had.
+pub const GONE_FOR: Duration = Duration::from_millis(500);
 
 /// What has to be there: exchanges, queues, and what binds them.
 #[derive(Debug)]

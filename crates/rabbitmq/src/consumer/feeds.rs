@@ -13,7 +13,7 @@ use tidegate_domain::{BusError, Claim, Lane, QueueName};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::error::bus_error;
+use crate::error::{bus_error, describe};
 use crate::session::Session;
 use crate::topology::Topology;
 
@@ -48,6 +48,13 @@ struct Arrival {
     tag: u64,
 }
 
+/// Why nothing comes any more.
+#[derive(Debug)]
+pub enum Ended {
+    Connection(String),
+    Queue(ShortString),
+}
+
 /// A record that can't be read.
 #[derive(Debug)]
 pub struct Stray {
@@ -79,8 +86,8 @@ impl Feeds {
         Ok(Self { queue: queue.clone(), feeds, waiting, malformed, _session: session })
     }
 
-    /// Until there is something to take or to refuse, or the connection has gone.
-    pub async fn arrived(&mut self) -> Result<(), BusError> {
+    /// Until there is something to take or to refuse.
+    pub async fn arrived(&mut self) -> Result<(), Ended> {
         poll_fn(|cx| self.poll_arrived(cx)).await
     }
 
@@ -117,16 +124,13 @@ impl Feeds {
         Ok(())
     }
 
-    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BusError>> {
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         for place in 0..self.feeds.len() {
             while let Poll::Ready(next) = self.feeds[place].deliveries.poll_next_unpin(cx) {
                 match next {
                     Some(Ok(delivery)) => self.accept(place, delivery),
-                    Some(Err(error)) => return Poll::Ready(Err(away(&error))),
-                    None => {
-                        let why = format!("the queue {:?} was taken away", self.feeds[place].name.as_str());
-                        return Poll::Ready(Err(BusError::Away(why)));
-                    }
+                    Some(Err(error)) => return Poll::Ready(Err(Ended::Connection(describe(&error)))),
+                    None => return Poll::Ready(Err(Ended::Queue(self.feeds[place].name.clone()))),
                 }
             }
         }
@@ -160,12 +164,5 @@ impl Drop for Feeds {
             runtime
                 .spawn(async move { _ = timeout(CLOSED_WITHIN, feed.channel.close(200, "OK".into())).await });
         }
-    }
-}
-
-/// Whatever ended the deliveries, they can begin again.
-fn away(error: &lapin::Error) -> BusError {
-    match bus_error(error) {
-        BusError::Away(why) | BusError::Refused(why) => BusError::Away(why),
     }
 }

@@ -1,13 +1,21 @@
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tidegate_bus::Routes;
-use tidegate_domain::{Bus, QueueName};
+use tidegate_domain::{
+    Bus, BusHealth, Claim, Consumer, Headers, Lane, MessageId, QueueName, Recipient, Timestamp,
+};
 use tidegate_rabbitmq::{Options, RabbitBus};
 use tidegate_testkit::bus::BusBackend;
 use tidegate_testkit::services::RabbitMq;
+use tokio::time::timeout;
+
+/// No test waits for longer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An exchange of its own, and queues with names of their own.
 #[derive(Debug)]
@@ -65,4 +73,75 @@ impl BusBackend for RabbitBackend {
 
 pub fn queue(name: &str) -> QueueName {
     QueueName::new(name).expect("a name")
+}
+
+/// The n-th record of "sms".
+pub fn claim(n: u64, lane: Lane) -> Claim {
+    let at = Timestamp::from_millis(1_763_244_000_000);
+    Claim {
+        id: MessageId::new(at, n, 7),
+        queue: queue("sms"),
+        recipient: Some(Recipient::new(&format!("r-{}", n % 5)).expect("a recipient")),
+        lane,
+        user: None,
+        admitted_at: at,
+        attempt: 1,
+        failures: 0,
+        ack_attempts: 0,
+        ack_required: false,
+        headers: Headers::default(),
+        token: n + 1_000,
+        lease_until: at.plus_ms(30_000),
+        body: Some(format!("text {n}").into()),
+    }
+}
+
+/// Receives and is done with it until all of these have come, whatever the broker does meanwhile.
+pub async fn receive_all(consumer: &mut dyn Consumer, wanted: &HashSet<MessageId>) -> Vec<Claim> {
+    let (mut missing, mut received) = (wanted.clone(), Vec::new());
+    let receiving = async {
+        while !missing.is_empty() {
+            if let Ok(claims) = consumer.receive(100, 200).await {
+                claims.iter().for_each(|claim| _ = missing.remove(&claim.id));
+                received.extend(claims);
+            }
+            let _ = consumer.done().await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let all = timeout(PATIENCE, receiving).await.is_ok();
+    assert!(all, "{} of {} did not come", missing.len(), wanted.len());
+    received
+}
+
+/// Publishes until all of it is taken.
+pub async fn publish(bus: &RabbitBus, claims: &[Claim]) {
+    let publishing = async {
+        let mut left = claims.to_vec();
+        while !left.is_empty() {
+            let results = bus.publish(left.clone()).await;
+            left = left
+                .into_iter()
+                .zip(results)
+                .filter_map(|(claim, result)| result.is_err().then_some(claim))
+                .collect();
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, publishing).await.expect("all of it is taken");
+}
+
+/// Until the bus says that it is ready, or away for such a reason.
+pub async fn until(bus: &RabbitBus, wanted: impl Fn(&BusHealth) -> bool) -> BusHealth {
+    let waiting = async {
+        loop {
+            let health = bus.health();
+            if wanted(&health) {
+                return health;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waited = timeout(PATIENCE, waiting).await;
+    waited.unwrap_or_else(|_| panic!("still {:?}", bus.health()))
 }

@@ -1,6 +1,11 @@
 //! The bus on a real RabbitMQ.
 
 mod backend;
+mod faults;
+mod logs;
+mod records;
+mod tls;
+mod topology;
 
 mod conformance {
     use crate::backend::RabbitBackend;
