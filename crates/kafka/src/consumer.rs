@@ -95,7 +95,7 @@ impl KafkaConsumer {
     }
 
     fn trouble(&self) -> Option<BusError> {
-        self.standing.trouble(&self.topics).or_else(|| self.desk.trouble())
+        self.standing.silence(&self.topics).or_else(|| self.desk.trouble())
     }
 }
 

@@ -92,7 +92,7 @@ impl Producer {
 
     /// In time. The reason is known better to those who watch.
     fn unconfirmed(&self, topic: &str) -> BusError {
-        let known = self.standing.trouble(&[topic.to_owned()]);
+        let known = self.standing.trouble(topic);
         known.unwrap_or_else(|| BusError::Away(format!("the topic {topic}: no confirmation in time")))
     }
 

@@ -35,11 +35,17 @@ impl Standing {
         }
     }
 
-    /// What keeps from using these topics.
-    pub fn trouble(&self, topics: &[String]) -> Option<BusError> {
+    /// What keeps from publishing to a topic.
+    pub fn trouble(&self, topic: &str) -> Option<BusError> {
         let known = self.known();
-        let of_topic = || topics.iter().find_map(|topic| known.topics.get(topic));
-        known.unreached.as_ref().or_else(of_topic).cloned()
+        known.unreached.as_ref().or_else(|| known.topics.get(topic)).cloned()
+    }
+
+    /// What keeps from receiving from these topics. A partition without a leader keeps nobody from the others.
+    pub fn silence(&self, topics: &[String]) -> Option<BusError> {
+        let known = self.known();
+        let refused = |topic| known.topics.get(topic).filter(|why| matches!(why, BusError::Refused(_)));
+        known.unreached.as_ref().or_else(|| topics.iter().find_map(refused)).cloned()
     }
 
     /// A client tells of an error. A refused login is one at once; a broken connection becomes one when nobody answers.
@@ -62,10 +68,9 @@ impl Standing {
                 (known.heard, known.unreached) = (Some(refused.clone()), Some(refused));
             }
             _ => {
-                // Kafka does not say so itself.
-                let closed = !known.was_reached && !reason.contains("Connect to");
-                let guess = if closed { "; does this Kafka want another login, or TLS?" } else { "" };
-                known.heard = Some(BusError::Away(format!("{reason}{guess}")));
+                let text =
+                    if reason.contains("Connect to") { reason.to_owned() } else { known.guess(reason) };
+                known.heard = Some(BusError::Away(text));
             }
         }
     }
@@ -78,7 +83,7 @@ impl Standing {
     /// Nobody has answered. A client may know better why.
     pub fn unreached(&self, error: &str) {
         let mut known = self.known();
-        known.unreached = Some(known.heard.clone().unwrap_or_else(|| BusError::Away(error.to_owned())));
+        known.unreached = Some(known.heard.clone().unwrap_or_else(|| BusError::Away(known.guess(error))));
     }
 
     pub fn set_topic(&self, topic: &str, trouble: Option<BusError>) {
@@ -91,6 +96,14 @@ impl Standing {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// A Kafka that wants another login than ours closes the connection, and does not say why.
+    fn guess(&self, reason: &str) -> String {
+        let guess = if self.was_reached { "" } else { "; does this Kafka want another login, or TLS?" };
+        format!("{reason}{guess}")
     }
 }
 
@@ -125,6 +138,8 @@ mod tests {
     #[test]
     fn a_connection_that_is_closed_at_once_may_want_a_login() {
         let standing = Standing::new(None);
+        standing.unreached("no answer in time");
+        assert!(health(&standing).contains("login"));
         standing.hear(None, "localhost:9092: Connect to ipv4#127.0.0.1:9092 failed: Connection refused");
         standing.unreached("no answer in time");
         assert!(!health(&standing).contains("login"));
@@ -140,8 +155,12 @@ mod tests {
         let trouble = BusError::Refused("the topic a is missing".to_owned());
         standing.set_topic("a", Some(trouble.clone()));
         assert_eq!(health(&standing), "the topic a is missing");
-        assert_eq!(standing.trouble(&["b".to_owned()]), None);
-        assert_eq!(standing.trouble(&["b".to_owned(), "a".to_owned()]), Some(trouble));
+        assert_eq!((standing.trouble("b"), standing.trouble("a")), (None, Some(trouble.clone())));
+        let both = ["b".to_owned(), "a".to_owned()];
+        assert_eq!(standing.silence(&both), Some(trouble));
+        let passing = BusError::Away("no leader".to_owned());
+        standing.set_topic("a", Some(passing.clone()));
+        assert_eq!((standing.trouble("a"), standing.silence(&both)), (Some(passing), None));
         standing.set_topic("a", None);
         assert_eq!(standing.health(), BusHealth::Ready);
     }

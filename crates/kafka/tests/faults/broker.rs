@@ -106,6 +106,7 @@ async fn a_broker_that_freezes_is_away_and_one_that_thaws_is_ready() {
     let backend = Backend::new(kafka.bootstrap());
     let bus = short_of_patience(&backend).await;
     let mut consumer = bus.consumer(queue("sms")).await.unwrap();
+    until_ready(&bus).await;
     in_time("the first records", async {
         assert_eq!(bus.publish(claims(0..50)).await, vec![Ok(()); 50]);
         receive(&mut *consumer, 50).await;

@@ -15,6 +15,7 @@ async fn a_topic_that_is_deleted_is_made_again() {
     let backend = Backend::new(kafka.bootstrap());
     let bus = KafkaBus::open(Options { publish_ms: 3_000, ..backend.options() }).await.unwrap();
     let mut consumer = bus.consumer(queue("sms")).await.unwrap();
+    until_ready(&bus).await;
     in_time("the first records", async {
         assert_eq!(bus.publish(claims(0..20)).await, vec![Ok(()); 20]);
         receive(&mut *consumer, 20).await;

@@ -34,8 +34,8 @@ num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=2097152
 log.segment.bytes=33554432
-broker.heartbeat.interval.ms=200
-broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=5000
 ";
 
 pub fn broker(options: &KafkaOptions, addresses: [SocketAddr; 3], dir: &Path) -> String {
