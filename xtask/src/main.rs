@@ -14,7 +14,8 @@ cargo xtask compose          compose.yaml against its schema
 cargo xtask test             everything: check, tests, smoke runs of the bench and the torture
 cargo xtask bench [ARGS]     the figures (bench --help lists the parts)
 cargo xtask torture [ARGS]   200 kill -9 and 50 power cuts under load, unless told otherwise (torture --help);
-                             torture cluster: 60 faults of several nodes, their database and their Redis";
+                             torture cluster: 60 faults of several nodes, their database, their Redis and
+                             their bus (--bus kafka or rabbitmq)";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -64,7 +65,8 @@ fn test() -> Result<(), String> {
 /// The tests through the API once more, on the other ledger. Left out is what is about a directory that one process
 /// owns, and what has a server of its own already.
 fn api_on_postgres() -> Result<(), String> {
-    const ABOUT_A_DIRECTORY: [&str; 13] = [
+    const ABOUT_A_DIRECTORY: [&str; 14] = [
+        "bus::",
         "clocks::",
         "disk::",
         "full_disk::",

@@ -4,6 +4,7 @@
 
 mod acks;
 mod authority;
+mod bus;
 mod client;
 mod clocks;
 mod dead_letters;

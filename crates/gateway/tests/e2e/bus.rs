@@ -1,0 +1,141 @@
+use std::path::Path;
+
+use serde_json::json;
+use tempfile::{TempDir, tempdir};
+use tidegate_testkit::services::{Kafka, NoKafka, RabbitMq};
+
+use crate::gateway::{Gateway, eventually, start, start_with};
+
+fn configured(bus: &str, when_down: &str) -> TempDir {
+    let dir = tempdir().unwrap();
+    write(dir.path(), bus, when_down);
+    dir
+}
+
+fn write(dir: &Path, bus: &str, when_down: &str) {
+    let text = format!("[bus]\nwhen_down = \"{when_down}\"\ntransit_ms = 3000\n{bus}");
+    std::fs::write(dir.join("tidegate.toml"), text).unwrap();
+}
+
+fn on_kafka(kafka: &Kafka) -> String {
+    let brokers = kafka.bootstrap();
+    format!("kind = \"kafka\"\n[kafka]\nbrokers = [\"{brokers}\"]\npublish_timeout_ms = 2000\n")
+}
+
+fn on_rabbitmq(rabbitmq: &RabbitMq) -> String {
+    format!("kind = \"rabbitmq\"\n[rabbitmq]\nurl = \"{}\"\npublish_timeout_ms = 2000\n", rabbitmq.url())
+}
+
+/// None where it can't be fetched; the bus' own tests have a cluster without one.
+fn kafka() -> Option<Kafka> {
+    match Kafka::start() {
+        Ok(kafka) => Some(kafka),
+        Err(error) if error.is::<NoKafka>() => {
+            eprintln!("NOT RUN on Kafka: {error}");
+            None
+        }
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+fn metric(gateway: &Gateway, sample: &str) -> Option<u64> {
+    let text = gateway.get("/metrics").text;
+    let line = text.lines().find(|line| line.starts_with(sample))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn status(gateway: &Gateway) -> String {
+    gateway.get("/health/ready").json()["bus"]["status"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The seed's own flow: a quota, sends up to it, 429 beyond, and everything that was let in comes out of the sender.
+fn sends_up_to_its_quota(dir: &Path) {
+    let gateway = start(dir);
+    gateway.configure("ann", 3);
+    let ids: Vec<_> = (0..3)
+        .map(|n| {
+            let answer = gateway.send("ann", &format!("hello {n}"));
+            assert_eq!((answer.status, answer.json().get("degraded")), (200, None), "{answer:?}");
+            answer.json()["id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(gateway.send("ann", "one too many").status, 429);
+    for id in &ids {
+        let record = gateway.delivered(id);
+        assert_eq!(record["attempts"].as_array().unwrap().len(), 1, "{record}");
+    }
+    let lines: Vec<_> = gateway.stdout.all().into_iter().filter(|line| line.contains("SMS SENT")).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    for (n, line) in lines.iter().enumerate() {
+        assert!(line.contains("user=ann") && line.contains(&format!("hello {n}")), "{line}");
+    }
+    assert_eq!(metric(&gateway, "tidegate_bus_up"), Some(1));
+    let begun = "tidegate_bus_received_total{queue=\"sms\",result=\"begun\"}";
+    assert_eq!(metric(&gateway, begun), Some(3));
+    assert!(gateway.stop().success());
+}
+
+#[test]
+fn messages_go_over_kafka() {
+    let Some(kafka) = kafka() else { return };
+    sends_up_to_its_quota(configured(&on_kafka(&kafka), "accept").path());
+}
+
+#[test]
+fn messages_go_over_rabbitmq() {
+    sends_up_to_its_quota(configured(&on_rabbitmq(RabbitMq::shared()), "accept").path());
+}
+
+#[test]
+fn a_bus_that_is_away_is_told_and_its_messages_wait_or_are_refused() {
+    let Some(mut kafka) = kafka() else { return };
+    let dir = configured(&on_kafka(&kafka), "reject");
+    let gateway = start(dir.path());
+    gateway.configure("ann", 100);
+    let first = gateway.send("ann", "before").json()["id"].as_str().unwrap().to_owned();
+    gateway.delivered(&first);
+    kafka.kill().unwrap();
+    eventually(|| (status(&gateway) == "away").then_some(()));
+    let ready = gateway.get("/health/ready");
+    assert_eq!((ready.status, metric(&gateway, "tidegate_bus_up")), (503, Some(0)), "{ready:?}");
+    let refused = gateway.send("ann", "refused");
+    assert_eq!((refused.status, &refused.json()["code"]), (503, &json!("bus_unavailable")), "{refused:?}");
+    assert!(refused.header("Retry-After").is_some());
+    assert_eq!(gateway.get("/api/config/ann").json()["currentCount"], 1, "nothing was charged");
+    assert!(gateway.stop().success());
+
+    write(dir.path(), &on_kafka(&kafka), "accept");
+    let gateway = start(dir.path());
+    let ids: Vec<_> = (0..20)
+        .map(|n| {
+            let answer = gateway.send("ann", &format!("meanwhile {n}"));
+            assert_eq!((answer.status, &answer.json()["degraded"]), (200, &json!(true)), "{answer:?}");
+            assert_eq!(answer.header("Tidegate-Degraded").as_deref(), Some("true"));
+            answer.json()["id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!((gateway.get("/health/ready").status, status(&gateway).as_str()), (200, "away"));
+    kafka.restart().unwrap();
+    ids.iter().for_each(|id| drop(gateway.delivered(id)));
+    let lines: Vec<_> = gateway.stdout.all().into_iter().filter(|line| line.contains("SMS SENT")).collect();
+    let sent: Vec<_> = lines.iter().filter_map(|line| line.split("meanwhile ").nth(1)).collect();
+    let wanted: Vec<_> = (0..20).map(|n| format!("{n}\"")).collect();
+    assert_eq!(sent, wanted, "oldest first, each once");
+    assert_eq!(status(&gateway), "ready");
+}
+
+#[test]
+fn large_messages_travel_without_their_texts_and_arrive_with_them() {
+    let bus = format!("record_bytes_max = 2000\n{}", on_rabbitmq(RabbitMq::shared()));
+    let text = bus.replacen("[rabbitmq]", "[rabbitmq]\nexchange = \"large\"", 1);
+    let dir = configured(&text, "accept");
+    let queue = "[[queues]]\nname = \"sms\"\nchannel = \"log\"\ntopic = \"large-outbound\"\n";
+    let path = dir.path().join("tidegate.toml");
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + queue).unwrap();
+    let gateway = start_with(dir.path(), &[]);
+    gateway.configure("ann", 5);
+    let message = "x".repeat(50_000);
+    let id = gateway.send("ann", &message).json()["id"].as_str().unwrap().to_owned();
+    gateway.delivered(&id);
+    assert!(gateway.stdout.wait_for("SMS SENT").contains(&message));
+}
