@@ -16,7 +16,7 @@ mod http;
 pub mod limiters;
 pub mod live_policies;
 mod randomness;
-mod relay;
+pub mod relay;
 pub mod sender;
 pub mod server;
 mod signals;

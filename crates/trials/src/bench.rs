@@ -1,5 +1,6 @@
 //! Speed and memory, printed as ratios against something measured in the same run.
 
+mod bus;
 mod cycle;
 mod ledger;
 mod memory;
@@ -18,6 +19,7 @@ mod webhook;
 mod yardsticks;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ValueEnum as _;
 
@@ -52,6 +54,8 @@ enum Part {
     Redis,
     /// Durable sends on PostgreSQL against pgbench; the whole way of a message; two gateways against one
     Postgres,
+    /// Kafka and RabbitMQ: the whole way of a message against none, the relay against bare producers, an outage
+    Bus,
 }
 
 /// How long and how often things are measured.
@@ -66,6 +70,9 @@ struct Scale {
     slot_events: usize,
     webhook_messages: usize,
     policy_requests: usize,
+    relay_messages: usize,
+    outage_messages: usize,
+    outage: Duration,
 }
 
 impl Scale {
@@ -78,6 +85,9 @@ impl Scale {
         slot_events: 500_000,
         webhook_messages: 60_000,
         policy_requests: 500_000,
+        relay_messages: 50_000,
+        outage_messages: 50_000,
+        outage: Duration::from_secs(60),
     };
     const QUICK: Self = Self {
         rounds: 3,
@@ -88,6 +98,9 @@ impl Scale {
         slot_events: 5_000,
         webhook_messages: 2_000,
         policy_requests: 20_000,
+        relay_messages: 4_000,
+        outage_messages: 2_000,
+        outage: Duration::from_secs(2),
     };
 }
 
@@ -110,6 +123,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Queues => queues(dir.path(), scale)?,
             Part::Redis => redis::policies(scale)?,
             Part::Postgres => postgres::postgres(dir.path(), scale)?,
+            Part::Bus => bus::bus(dir.path(), scale)?,
         });
     }
     println!();

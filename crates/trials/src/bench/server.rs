@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,6 +30,13 @@ impl Server {
         Self::start(&gateway()?, &["serve", "--data", &data, "--config", &config])
     }
 
+    /// The same, with what it prints in a file.
+    pub fn printing(data: &Path, config: &Path, output: &Path) -> anyhow::Result<Self> {
+        let (data, config) = (data.to_string_lossy(), config.to_string_lossy());
+        let args = ["serve", "--data", &data, "--config", &config];
+        Self::start_to(&gateway()?, &args, File::create(output)?.into())
+    }
+
     /// A provider that takes everything.
     pub fn sink() -> anyhow::Result<Self> {
         Self::start(&std::env::current_exe()?, &["sink-server"])
@@ -39,10 +47,14 @@ impl Server {
     }
 
     fn start(binary: &Path, args: &[&str]) -> anyhow::Result<Self> {
+        Self::start_to(binary, args, Stdio::null())
+    }
+
+    fn start_to(binary: &Path, args: &[&str], output: Stdio) -> anyhow::Result<Self> {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let mut command = Command::new(binary);
         command.args(args).args(["--listen", &address.to_string()]);
-        command.env("TIDEGATE_LOG__LEVEL", "warn").stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("TIDEGATE_LOG__LEVEL", "warn").stdin(Stdio::null()).stdout(output);
         let child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
         Ok(Self { child, address })
     }

@@ -1,11 +1,11 @@
-//! Three gateways and two senders on one PostgreSQL and one Redis: faults by chance, under load, one after the other.
+//! Three gateways and two senders on one PostgreSQL and one Redis, with a bus if wanted: faults by chance, under load, one after the other.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tidegate_testkit::cluster::{
-    Cluster, ClusterOptions, ClusterVerdict, Fault, READY_WITHIN, Sabotage, Traffic,
+    BusKind, Cluster, ClusterOptions, ClusterVerdict, Fault, READY_WITHIN, Sabotage, Traffic,
 };
 
 use super::chance::{Chance, fresh_seed};
@@ -25,9 +25,38 @@ pub struct Args {
     /// can fail.
     #[arg(long)]
     prove_red: bool,
+    /// What stands between gateways and senders, and has faults of its own.
+    #[arg(long, value_enum, default_value_t)]
+    bus: Bus,
     /// Repeats the choices of an earlier run.
     #[arg(long)]
     seed: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum Bus {
+    #[default]
+    None,
+    Kafka,
+    Rabbitmq,
+}
+
+impl Bus {
+    fn kind(self) -> BusKind {
+        match self {
+            Self::None => BusKind::None,
+            Self::Kafka => BusKind::Kafka,
+            Self::Rabbitmq => BusKind::RabbitMq,
+        }
+    }
+
+    fn faults(self) -> &'static [Fault] {
+        match self {
+            Self::None => &[],
+            Self::Kafka => &[Fault::KillBus, Fault::StopBus, Fault::ReplayBus],
+            Self::Rabbitmq => &[Fault::KillBus, Fault::StopBus, Fault::FillBus, Fault::LoseBus],
+        }
+    }
 }
 
 /// What a run came to.
@@ -45,8 +74,9 @@ pub async fn run(binary: &Path, args: &Args) -> anyhow::Result<bool> {
         return prove_red(binary).await;
     }
     let mut chance = Chance::new(seed);
-    let faults: Vec<Fault> = (0..args.faults).map(|_| any_fault(&mut chance)).collect();
-    let cluster = Cluster::start(ClusterOptions::new(binary)).await?;
+    let faults: Vec<Fault> = (0..args.faults).map(|_| any_fault(&mut chance, args.bus)).collect();
+    let options = ClusterOptions { bus: args.bus.kind(), ..ClusterOptions::new(binary) };
+    let cluster = Cluster::start(options).await?;
     let toll = suffer(cluster, MESSAGES, &faults).await?;
     println!("{}", toll.verdict);
     Ok(close(&figures(&toll)))
@@ -68,9 +98,13 @@ async fn suffer(mut cluster: Cluster, messages: usize, faults: &[Fault]) -> anyh
     Ok(Toll { verdict, ready_after_max, deadlocks: cluster.deadlocks()? })
 }
 
-fn any_fault(chance: &mut Chance) -> Fault {
+fn any_fault(chance: &mut Chance, bus: Bus) -> Fault {
     let number = |chance: &mut Chance, below| usize::try_from(chance.between(0, below)).unwrap_or(0);
     let (gateway, sender) = (number(chance, 3), number(chance, 2));
+    // Every other one is the bus's, where there is one.
+    if !bus.faults().is_empty() && number(chance, 2) == 0 {
+        return bus.faults()[number(chance, bus.faults().len() as u64)];
+    }
     match chance.between(0, 10) {
         0 => Fault::KillGateway(gateway),
         1 => Fault::StopGateway(gateway),
