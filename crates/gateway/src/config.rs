@@ -223,7 +223,8 @@ impl LogSettings {
 fn changed(layers: &Layers) -> Vec<Changed> {
     let values =
         layers.entries.iter().filter(|(_, entry)| entry.origin != Origin::Default).map(|(key, entry)| {
-            let secret = [&channels::SECRET_KEYS[..], &redis::SECRET_KEYS, &ledger::SECRET_KEYS, &bus::SECRET_KEYS];
+            let secret =
+                [&channels::SECRET_KEYS[..], &redis::SECRET_KEYS, &ledger::SECRET_KEYS, &bus::SECRET_KEYS];
             let hidden = secret.into_iter().flatten().any(|known| known == key);
             let value = if hidden { "(hidden)".to_owned() } else { entry.value.to_string() };
             Changed { key: key.clone(), value, origin: entry.origin.clone() }

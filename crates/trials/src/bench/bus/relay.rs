@@ -37,7 +37,7 @@ pub(super) async fn relay(bench: &Bench<'_>) -> anyhow::Result<Vec<Figure>> {
         bare.push(yardsticks::publish(bench.broker, messages, &format!("bare-{round}")).await?);
         let database = bench.server.new_name();
         bench.server.sql("postgres", &format!("CREATE DATABASE {database}"))?;
-        let options = tidegate_postgres::Options::new(&bench.server.url(&database));
+        let options = tidegate_postgres::Options::new(bench.server.url(&database));
         let ledger = Arc::new(Postgres::open(options).await?);
         shared.push(run(ledger, bench.broker, messages, &format!("shared-{round}")).await?);
         let dir = bench.dir.join(format!("relay-{name}-{round}"));
