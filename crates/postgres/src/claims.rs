@@ -166,7 +166,7 @@ impl Line {
                 if burials == BURIALS_MAX {
                     return Err(LedgerError::Corrupt(format!("messages {damaged:?} are damaged")));
                 }
-                drop(popped);
+                popped.take_back().await;
                 tracing::error!(?damaged, "messages are damaged in the database; they become dead letters");
                 self.core.write("SELECT bury($1, 'damaged on disk')", &[&damaged]).await?;
                 burials += 1;
@@ -175,6 +175,7 @@ impl Line {
             if popped.rows.len() <= usize::try_from(self.wanted_for_good()).unwrap_or_default() {
                 return popped.commit().await.map_err(|error| error.meaning(Access::Write));
             }
+            popped.take_back().await;
         }
     }
 

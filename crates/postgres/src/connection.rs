@@ -140,6 +140,15 @@ impl Uncommitted {
             Err(_) => Err(give_up(client, CallError::Unanswered)),
         }
     }
+
+    /// It has not happened, and whoever asks next finds its rows unlocked. A dropped one's are, once the server has
+    /// noticed.
+    pub async fn take_back(mut self) {
+        let Some(client) = self.client.take() else { return };
+        if !matches!(timeout(self.answer_within, client.batch_execute("ROLLBACK")).await, Ok(Ok(()))) {
+            drop(Object::take(client));
+        }
+    }
 }
 
 impl Drop for Uncommitted {
