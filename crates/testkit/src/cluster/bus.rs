@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 
 use crate::services::{Kafka, RabbitMq};
@@ -42,6 +44,15 @@ impl Broker {
                     rabbitmq.url()
                 )
             }
+        }
+    }
+
+    /// How long what was just declared must be left alone. A quorum queue that is killed within two seconds of its
+    /// declaration never comes back; that is RabbitMQ's own, and no fault of those who use it.
+    pub fn settles_within(&self) -> Duration {
+        match self {
+            Self::Kafka(_) => Duration::ZERO,
+            Self::RabbitMq(_) => Duration::from_secs(3),
         }
     }
 

@@ -110,6 +110,7 @@ impl Cluster {
                 self.to_redis.heal();
             }
             Fault::KillBus => {
+                tokio::time::sleep(self.broker()?.settles_within()).await;
                 self.broker()?.kill()?;
                 tokio::time::sleep(AWAY).await;
                 tokio::task::block_in_place(|| self.broker()?.restart())?;
