@@ -111,10 +111,20 @@ impl Postgres {
         self.server.resume()
     }
 
-    /// On the same port and directory, after a kill.
+    /// On the same port and directory, after a kill. Orphans of the killed one may finish what they are at, and until
+    /// then a new one refuses to start.
     pub fn restart(&mut self) -> anyhow::Result<()> {
-        self.server = spawn(&self.programs, self.dir.path(), self.address, &self.options)?;
-        self.wait_until_ready()
+        let begun = Instant::now();
+        loop {
+            let said_before = self.log().unwrap_or_default().len();
+            self.server = spawn(&self.programs, self.dir.path(), self.address, &self.options)?;
+            let ready = self.wait_until_ready();
+            let log = self.log().unwrap_or_default();
+            let orphaned = log.get(said_before..).is_some_and(|said| said.contains("is still in use"));
+            if ready.is_ok() || !orphaned || begun.elapsed() > READY_WITHIN {
+                return ready;
+            }
+        }
     }
 
     fn wait_until_ready(&mut self) -> anyhow::Result<()> {
