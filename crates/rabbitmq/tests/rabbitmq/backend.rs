@@ -6,9 +6,7 @@ use async_trait::async_trait;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tidegate_bus::Routes;
-use tidegate_domain::{
-    Bus, BusHealth, Claim, Consumer, Headers, Lane, MessageId, QueueName, Recipient, Timestamp,
-};
+use tidegate_domain::{Bus, BusHealth, Claim, Consumer, Lane, MessageId, QueueName};
 use tidegate_rabbitmq::{Options, RabbitBus};
 use tidegate_testkit::bus::BusBackend;
 use tidegate_testkit::services::RabbitMq;
@@ -77,23 +75,7 @@ pub fn queue(name: &str) -> QueueName {
 
 /// The n-th record of "sms".
 pub fn claim(n: u64, lane: Lane) -> Claim {
-    let at = Timestamp::from_millis(1_763_244_000_000);
-    Claim {
-        id: MessageId::new(at, n, 7),
-        queue: queue("sms"),
-        recipient: Some(Recipient::new(&format!("r-{}", n % 5)).expect("a recipient")),
-        lane,
-        user: None,
-        admitted_at: at,
-        attempt: 1,
-        failures: 0,
-        ack_attempts: 0,
-        ack_required: false,
-        headers: Headers::default(),
-        token: n + 1_000,
-        lease_until: at.plus_ms(30_000),
-        body: Some(format!("text {n}").into()),
-    }
+    Claim { lane, ..tidegate_testkit::bus::claim(n, &format!("r-{}", n % 5)) }
 }
 
 /// Receives and is done with it until all of these have come, whatever the broker does meanwhile.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use tidegate_testkit::cluster::{Broker, BusKind};
-use tidegate_testkit::load;
 use tidegate_testkit::services::{NoKafka, Postgres, PostgresOptions};
 
 use super::send::{CONNECTIONS, Sends, configure, run_for};
@@ -106,22 +105,8 @@ impl Bench<'_> {
         let sources = (0..CONNECTIONS).map(Sends::new).collect();
         let report = run_for(pair.gateway.address, sources, self.scale.send_seconds).await;
         ensure!(report.statuses.keys().all(|status| *status == 200) && report.unknown == 0, "{report}");
-        all_delivered(&pair.gateway).await?;
+        pair.gateway.all_delivered(DELIVERED_WITHIN).await?;
         Ok(count(report.responses()) / begun.elapsed().as_secs_f64())
-    }
-}
-
-async fn all_delivered(gateway: &Server) -> anyhow::Result<()> {
-    let begun = Instant::now();
-    loop {
-        let (_, stats) = load::get(gateway.address, "/api/v1/stats").await?;
-        let stats: serde_json::Value = serde_json::from_slice(&stats)?;
-        let pending = stats["totals"]["pending"].as_u64().with_context(|| stats.to_string())?;
-        if pending == 0 {
-            return Ok(());
-        }
-        ensure!(begun.elapsed() < DELIVERED_WITHIN, "{pending} are not delivered");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

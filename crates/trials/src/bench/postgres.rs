@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use tidegate_testkit::load::{self, Report};
+use tidegate_testkit::load::Report;
 use tidegate_testkit::services::{Postgres, PostgresOptions};
 
 use super::send::{CONNECTIONS, Sends, configure, middle, run_for};
@@ -110,28 +110,14 @@ impl Bench<'_> {
         let sender = Server::durable_with(data, sending)?;
         sender.ready().await?;
         let mut rates = Vec::new();
-        self.all_delivered(gateway).await?;
+        gateway.all_delivered(DELIVERED_WITHIN).await?;
         for _ in 0..self.scale.rounds.min(ROUNDS) {
             let begun = Instant::now();
             let report = self.sends(&[gateway.address]).await?;
-            self.all_delivered(gateway).await?;
+            gateway.all_delivered(DELIVERED_WITHIN).await?;
             rates.push(count(report.responses()) / begun.elapsed().as_secs_f64());
         }
         Ok(rates)
-    }
-
-    async fn all_delivered(&self, gateway: &Server) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        loop {
-            let (_, stats) = load::get(gateway.address, "/api/v1/stats").await?;
-            let stats: serde_json::Value = serde_json::from_slice(&stats)?;
-            let pending = stats["totals"]["pending"].as_u64().with_context(|| stats.to_string())?;
-            if pending == 0 {
-                return Ok(());
-            }
-            ensure!(begun.elapsed() < DELIVERED_WITHIN, "{pending} are not delivered");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
     }
 
     fn pgbench(&self) -> anyhow::Result<f64> {

@@ -68,6 +68,21 @@ impl Server {
         Ok(())
     }
 
+    /// Until nothing is pending any more.
+    pub async fn all_delivered(&self, within: Duration) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let (_, stats) = load::get(self.address, "/api/v1/stats").await?;
+            let stats: serde_json::Value = serde_json::from_slice(&stats)?;
+            let pending = stats["totals"]["pending"].as_u64().with_context(|| stats.to_string())?;
+            if pending == 0 {
+                return Ok(());
+            }
+            anyhow::ensure!(begun.elapsed() < within, "{pending} are not delivered");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Any success will do.
     pub async fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &str) -> anyhow::Result<()> {
         let mut request = Vec::new();

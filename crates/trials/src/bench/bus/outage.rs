@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use super::{Bench, all_delivered};
+use super::{Bench, DELIVERED_WITHIN as PATIENCE};
 use crate::figure::Figure;
 
 const RECIPIENTS: usize = 1_000;
@@ -31,7 +31,7 @@ pub(super) async fn outage(bench: &mut Bench<'_>) -> anyhow::Result<Figure> {
     tokio::time::sleep(away.saturating_sub(taken)).await;
     tokio::task::block_in_place(|| bench.broker.restart())?;
     let back = Instant::now();
-    all_delivered(&pair.gateway).await?;
+    pair.gateway.all_delivered(PATIENCE).await?;
     let after = back.elapsed();
     println!(
         "{messages} messages taken in {taken:.1?} while {} was away for {away:.1?}: delivered {after:.1?} after its return",
