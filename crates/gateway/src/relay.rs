@@ -19,6 +19,8 @@ use crate::stop::Stop;
 const DISPATCH_WAIT_MS: u64 = 500;
 /// How often a bus that is away is asked again.
 const AWAY_STEP: Duration = Duration::from_millis(200);
+/// How long single records that were not taken are left alone.
+const HELD_MS: u64 = 5_000;
 /// Batches that wait for their confirmations at the same time.
 const PUBLISHING_MAX: usize = 4;
 
@@ -158,14 +160,26 @@ impl Shift {
         let (kept, failed): (Vec<_>, Vec<_>) = published.into_iter().partition(|(_, result)| result.is_ok());
         self.relay.count("confirmed", kept.len());
         self.relay.count("failed", failed.len());
-        match failed.first() {
-            Some((_, Err(error))) => self.publish_backoff.failed(error),
-            _ => self.publish_backoff.succeeded(),
-        }
+        // A bus that takes others takes these perhaps never, say for their size: they wait, and nobody with them but
+        // their recipients.
+        let outcome = match failed.first() {
+            Some((_, Err(error))) if kept.is_empty() => {
+                self.publish_backoff.failed(error);
+                Outcome::Released
+            }
+            Some((claim, Err(error))) => {
+                tracing::warn!(queue = %claim.queue, message_id = %claim.id, count = failed.len(), %error, "not published; trying again");
+                Outcome::Held { for_ms: HELD_MS }
+            }
+            _ => {
+                self.publish_backoff.succeeded();
+                return;
+            }
+        };
         let back = failed.into_iter().map(|(claim, _)| Settlement {
             id: claim.id,
             token: claim.token,
-            outcome: Outcome::Released,
+            outcome: outcome.clone(),
             latency_ms: 0,
         });
         self.relay.settle(back.collect()).await;

@@ -135,6 +135,22 @@ fn assert_in_order(notes: &[(Option<Recipient>, MessageId, u32)], count: usize) 
 }
 
 #[tokio::test]
+async fn a_record_that_the_bus_never_takes_holds_up_its_recipient_alone() {
+    let mischief = Mischief { refuses: Some("r-3"), ..Mischief::default() };
+    let bench = Bench::start(mischief, 1);
+    bench.admit(70).await;
+    // The clock stands still, so whoever is held stays held.
+    while bench.ledger.counts().await.unwrap().delivered < 60 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(bench.ledger.counts().await.unwrap().pending, 10);
+    assert_eq!(bench.bus.refused(), 1, "it is not asked again and again");
+    bench.bus.set_mischief(Mischief::default());
+    bench.until_delivered(70).await;
+    assert_in_order(&bench.stop().await, 70);
+}
+
+#[tokio::test]
 async fn everything_arrives_once_and_in_order() {
     let bench = Bench::start(Mischief::default(), 2);
     bench.admit(200).await;

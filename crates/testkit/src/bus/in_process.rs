@@ -20,6 +20,7 @@ struct Shared {
     arrived: Notify,
     mischief: Mutex<Mischief>,
     published: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// What it does beside its duty.
@@ -31,6 +32,8 @@ pub struct Mischief {
     pub copies: usize,
     /// What comes last is received first.
     pub reverses: bool,
+    /// Never takes what is for this recipient.
+    pub refuses: Option<&'static str>,
     /// Takes nothing and gives nothing.
     pub away: bool,
 }
@@ -49,6 +52,7 @@ impl InProcessBus {
             arrived: Notify::new(),
             mischief: Mutex::default(),
             published: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         }))
     }
 
@@ -60,6 +64,11 @@ impl InProcessBus {
     /// Confirmed so far.
     pub fn published(&self) -> u64 {
         self.0.published.load(Ordering::SeqCst)
+    }
+
+    /// Told to be.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::SeqCst)
     }
 
     fn put(&self, queue: &QueueName, lane: usize, record: Record) {
@@ -103,8 +112,14 @@ impl Bus for InProcessBus {
     async fn publish(&self, batch: Vec<Claim>) -> Vec<Result<(), BusError>> {
         let publish = |claim: Claim| {
             self.check(&claim.queue)?;
-            let number = self.0.published.fetch_add(1, Ordering::SeqCst) + 1;
             let mischief = self.0.mischief();
+            if mischief.refuses.is_some()
+                && claim.recipient.as_ref().map(|name| name.as_str()) == mischief.refuses
+            {
+                self.0.refused.fetch_add(1, Ordering::SeqCst);
+                return Err(BusError::Refused("too large".to_owned()));
+            }
+            let number = self.0.published.fetch_add(1, Ordering::SeqCst) + 1;
             if mischief.loses_every == 0 || !number.is_multiple_of(mischief.loses_every) {
                 let (queue, lane) = (claim.queue.clone(), claim.lane.index());
                 let record = Record::Claim(Box::new(claim));
