@@ -49,8 +49,8 @@ fn test() -> Result<(), String> {
     check()?;
     compose::check()?;
     release()?;
-    // Most of them wait for servers rather than compute.
-    cargo_with(&["test", "--workspace", "--locked"], &[("RUST_TEST_THREADS", "4")])?;
+    // Most of them wait for servers rather than compute. A failure must not hide the next one.
+    cargo_with(&["test", "--workspace", "--locked", "--no-fail-fast"], &[("RUST_TEST_THREADS", "4")])?;
     api_on_postgres()?;
     trials("bench", &["--quick".into()])?;
     trials("torture", &["--quick".into()])?;

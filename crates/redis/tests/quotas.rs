@@ -205,7 +205,7 @@ async fn an_emptied_redis_and_a_window_with_a_wrong_end_are_read_anew() {
     bench.know("alice", 5, 4).await;
     bench.redis.ask(&["PERSIST", "RateLimiterCache:alice"]).unwrap();
     bench.know("alice", 5, 4).await;
-    bench.redis.ask(&["PEXPIRE", "RateLimiterCache:alice", "3600001"]).unwrap();
+    bench.redis.ask(&["PEXPIRE", "RateLimiterCache:alice", "3660000"]).unwrap();
     bench.know("alice", 5, 4).await;
     assert_eq!(bench.counts("alice").await, (true, 5));
     bench.redis.ask(&["HDEL", "RateLimiterCache:alice", "windowMs"]).unwrap();
