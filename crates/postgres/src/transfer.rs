@@ -5,7 +5,10 @@ mod departure;
 mod rows;
 mod whole;
 
+use std::time::Duration;
+
 use tidegate_domain::transfer::{Export, Import, Manifest, TransferError};
+use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use self::arrival::Arrival;
@@ -13,6 +16,10 @@ use self::departure::Departure;
 use crate::error::{Access, ledger_error};
 use crate::open::{check_server, connect};
 use crate::{OpenError, Options, SessionHook, connection, migrations};
+
+/// How long connections may take to go away, and how often they are looked for.
+const FAREWELL: Duration = Duration::from_secs(3);
+const FAREWELL_STEP: Duration = Duration::from_millis(20);
 
 /// Begins to read, as of now. Other gateways go on changing what was read, so they are refused unless `live`.
 pub async fn export(options: &Options, live: bool) -> Result<Box<dyn Export>, OpenError> {
@@ -46,19 +53,29 @@ async fn session(options: &Options) -> Result<Client, OpenError> {
     Ok(client)
 }
 
-/// Gateways are known by the name that they give their connections.
+/// Gateways are known by the name that they give their connections. The server needs a moment to notice that one has
+/// stopped.
 async fn refuse_others(client: &Client, options: &Options) -> Result<(), OpenError> {
     let config = connection::config(options)?;
     let name = config.get_application_name().unwrap_or_default();
     let sql = "SELECT count(*) FROM pg_stat_activity \
                WHERE datname = current_database() AND pid <> pg_backend_pid() \
                    AND application_name IN ($1, 'tidegate')";
-    let sessions: i64 = client.query_one(sql, &[&name]).await?.get(0);
-    if sessions == 0 {
-        return Ok(());
+    let begun = Instant::now();
+    loop {
+        let sessions: i64 = client.query_one(sql, &[&name]).await?.get(0);
+        if sessions == 0 {
+            return Ok(());
+        }
+        if begun.elapsed() >= FAREWELL {
+            let said =
+                format!("gateways are connected to this database ({sessions} connections); stop them first");
+            return Err(OpenError::Refused(said));
+        }
+        tokio::time::sleep(FAREWELL_STEP).await;
+        // Within a transaction, what was seen once is shown again.
+        client.execute("SELECT pg_stat_clear_snapshot()", &[]).await?;
     }
-    let said = format!("gateways are connected to this database ({sessions} connections); stop them first");
-    Err(OpenError::Refused(said))
 }
 
 fn unread(error: &tokio_postgres::Error) -> TransferError {

@@ -94,6 +94,24 @@ async fn a_migration_that_does_not_end_is_an_error() {
     assert!(error.to_string().contains("schema"), "{error}");
 }
 
+/// The server notices late that a process has gone.
+#[tokio::test]
+async fn connections_that_are_about_to_end_are_waited_for() {
+    let backend = PostgresBackend::new();
+    let options = backend.options(&Setup::default());
+    let other = Postgres::open(options.clone()).await.unwrap();
+    let leaving = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        drop(other);
+    });
+    tidegate_postgres::export(&options, false).await.unwrap();
+    leaving.await.unwrap();
+    let other = Postgres::open(options.clone()).await.unwrap();
+    let refused = tidegate_postgres::export(&options, false).await.unwrap_err();
+    assert!(refused.to_string().contains("gateways are connected"), "{refused}");
+    drop(other);
+}
+
 /// As the README has it: another role has migrated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_that_owns_nothing_can_run_a_gateway() {
