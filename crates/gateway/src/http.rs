@@ -137,7 +137,7 @@ impl Gateway {
         if settings.role.serves_api() {
             self.relay = Arc::new(SenderStatus::new(rules.topics.len()));
         }
-        self.bus = Some(BusGate::new(bus, rules));
+        self.bus = Some(BusGate::new(bus, rules, &self.stats));
         self
     }
 

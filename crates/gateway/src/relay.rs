@@ -160,6 +160,11 @@ impl Shift {
         let (kept, failed): (Vec<_>, Vec<_>) = published.into_iter().partition(|(_, result)| result.is_ok());
         self.relay.count("confirmed", kept.len());
         self.relay.count("failed", failed.len());
+        if kept.is_empty() {
+            self.relay.tally.bus_refused();
+        } else {
+            self.relay.tally.bus_took();
+        }
         // A bus that takes others takes these perhaps never, say for their size: they wait, and nobody with them but
         // their recipients.
         let outcome = match failed.first() {

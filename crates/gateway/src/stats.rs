@@ -6,8 +6,10 @@ mod report;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use tidegate_domain::{Clock, Outcome, QueueName, Settlement};
+use tokio::time::Instant;
 
 pub use self::alarm::{Alarm, ring};
 pub use self::report::Reporter;
@@ -32,7 +34,13 @@ pub struct QueueTally {
     retried: AtomicU64,
     dead: AtomicU64,
     processing_ms: AtomicU64,
+    /// When the bus last took nothing of what it was handed, until it takes something.
+    refused: Mutex<Option<Instant>>,
 }
+
+/// How long a refusal of the bus is remembered when nothing was handed to it since. Longer than a relay waits for its
+/// answer and before it tries again.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tallied {
@@ -129,6 +137,19 @@ impl QueueTally {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.processing_ms.fetch_add(settlement.latency_ms, Ordering::Relaxed);
+    }
+
+    pub fn bus_refused(&self) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    pub fn bus_took(&self) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub fn is_refused_by_bus(&self) -> bool {
+        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.is_some_and(|at| at.elapsed() < REFUSED_FOR)
     }
 
     pub fn popped(&self, messages: u64) {

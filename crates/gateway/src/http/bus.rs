@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -7,6 +7,7 @@ use tidegate_edge::ApiError;
 
 use super::Gateway;
 use crate::config::{BusSettings, WhenDown};
+use crate::stats::{QueueTally, Stats};
 
 const DEGRADED: &str = "tidegate-degraded";
 /// A bus that went away is looked for all the time.
@@ -17,12 +18,12 @@ const AWAY_RETRY_MS: u64 = 1_000;
 pub struct BusGate {
     bus: Arc<dyn Bus>,
     when_down: WhenDown,
-    queues: BTreeSet<QueueName>,
+    queues: BTreeMap<QueueName, Arc<QueueTally>>,
 }
 
 impl BusGate {
-    pub fn new(bus: Arc<dyn Bus>, settings: &BusSettings) -> Self {
-        let queues = settings.topics.keys().cloned().collect();
+    pub fn new(bus: Arc<dyn Bus>, settings: &BusSettings, stats: &Stats) -> Self {
+        let queues = settings.topics.keys().map(|queue| (queue.clone(), stats.of(queue))).collect();
         Self { bus, when_down: settings.when_down, queues }
     }
 
@@ -34,12 +35,19 @@ impl BusGate {
         self.bus.health() != BusHealth::Ready
     }
 
-    /// Whether the queue's messages have to wait for it now.
-    pub fn holds_back(&self, queue: &QueueName) -> bool {
-        self.is_away() && self.queues.contains(queue)
+    /// Queues whose messages it does not take, although it is there.
+    pub fn refused_queues(&self) -> Vec<&str> {
+        let refused = self.queues.iter().filter(|(_, tally)| tally.is_refused_by_bus());
+        refused.map(|(queue, _)| queue.as_str()).collect()
     }
 
-    /// Whether admissions are refused now.
+    /// Whether the queue's messages have to wait for it now.
+    pub fn holds_back(&self, queue: &QueueName) -> bool {
+        self.queues.get(queue).is_some_and(|tally| self.is_away() || tally.is_refused_by_bus())
+    }
+
+    /// Whether admissions are refused now. Not for a queue that it does not take from: that may be the fault of a single
+    /// message, which must not keep the others out.
     pub fn refuses(&self) -> bool {
         self.when_down == WhenDown::Reject && self.is_away()
     }
@@ -52,7 +60,7 @@ impl Gateway {
         if !queues.into_iter().any(|queue| bus.holds_back(queue)) {
             return Ok(false);
         }
-        if bus.when_down == WhenDown::Accept {
+        if !bus.refuses() {
             return Ok(true);
         }
         let message = "the message bus is away; nothing was stored or counted, try again soon";

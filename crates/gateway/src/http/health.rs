@@ -47,9 +47,16 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
     });
     // Where messages may wait for it, a bus that is away keeps nobody from handing them in.
     if let Some(bus) = &gateway.bus {
+        let refused_queues = bus.refused_queues();
+        let status = match (bus.is_away(), refused_queues.is_empty()) {
+            (true, _) => "away",
+            (false, false) => "refusing",
+            (false, true) => "ready",
+        };
         body["bus"] = json!({
             "kind": bus.name(),
-            "status": if bus.is_away() { "away" } else { "ready" },
+            "status": status,
+            "refusedQueues": refused_queues,
             "relay": if relay { "running" } else { "not_running" },
         });
     }

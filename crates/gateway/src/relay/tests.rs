@@ -39,6 +39,7 @@ struct Bench {
     ledger: Arc<FaultyLedger>,
     bus: InProcessBus,
     channel: Arc<Notes>,
+    tally: Arc<QueueTally>,
     signal: StopSignal,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -60,6 +61,7 @@ impl Bench {
         bus.set_mischief(mischief);
         let channel = Arc::new(Notes::default());
         let (signal, stop) = StopSignal::new();
+        let tally = Arc::<QueueTally>::default();
         let relay = Relay {
             queue: queue(),
             ledger: ledger.clone(),
@@ -69,7 +71,7 @@ impl Bench {
             in_transit_max: 40,
             transit_ms: TRANSIT_MS,
             retry: settings().retry,
-            tally: Arc::default(),
+            tally: tally.clone(),
         };
         let mut tasks = vec![tokio::spawn(relay.run(stop.clone()))];
         for _ in 0..senders {
@@ -87,7 +89,7 @@ impl Bench {
             };
             tasks.push(tokio::spawn(sender.run(stop.clone())));
         }
-        Self { clock, ledger, bus, channel, signal, tasks }
+        Self { clock, ledger, bus, channel, tally, signal, tasks }
     }
 
     async fn admit(&self, count: usize) {
@@ -148,6 +150,20 @@ async fn a_record_that_the_bus_never_takes_holds_up_its_recipient_alone() {
     bench.bus.set_mischief(Mischief::default());
     bench.until_delivered(70).await;
     assert_in_order(&bench.stop().await, 70);
+}
+
+#[tokio::test]
+async fn a_queue_that_the_bus_takes_nothing_from_is_known_until_it_does() {
+    let bench = Bench::start(Mischief { refuses: Some("r-0"), ..Mischief::default() }, 1);
+    assert!(!bench.tally.is_refused_by_bus());
+    bench.admit(1).await;
+    while !bench.tally.is_refused_by_bus() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    bench.bus.set_mischief(Mischief::default());
+    bench.until_delivered(1).await;
+    assert!(!bench.tally.is_refused_by_bus());
+    assert_in_order(&bench.stop().await, 1);
 }
 
 #[tokio::test]

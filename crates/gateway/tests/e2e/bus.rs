@@ -4,7 +4,7 @@ use serde_json::json;
 use tempfile::{TempDir, tempdir};
 use tidegate_testkit::services::{Kafka, NoKafka, RabbitMq};
 
-use crate::gateway::{Gateway, eventually, start, start_with};
+use crate::gateway::{Gateway, eventually, start};
 
 fn configured(bus: &str, when_down: &str) -> TempDir {
     let dir = tempdir().unwrap();
@@ -124,15 +124,45 @@ fn a_bus_that_is_away_is_told_and_its_messages_wait_or_are_refused() {
     assert_eq!(status(&gateway), "ready");
 }
 
+/// On the shared server, with an exchange and queues that nobody else uses.
+fn apart(name: &str, bus: &str, when_down: &str) -> TempDir {
+    let bus = format!("{bus}{}exchange = \"{name}\"\n", on_rabbitmq(RabbitMq::shared()));
+    let queue = format!("[[queues]]\nname = \"sms\"\nchannel = \"log\"\ntopic = \"{name}-outbound\"\n");
+    configured(&format!("{bus}{queue}"), when_down)
+}
+
+#[test]
+fn a_queue_that_the_bus_refuses_is_named_and_its_messages_wait() {
+    let dir = apart("refused", "", "reject");
+    let gateway = start(dir.path());
+    gateway.configure("ann", 5);
+    // A queue without its quorum.
+    let quorum = |what: &str| {
+        let call = format!("ok = ra:{what}_server(quorum_queues, {{'%2F_refused-outbound', node()}}).");
+        RabbitMq::shared().ctl(&["eval", &call]).unwrap();
+    };
+    quorum("stop");
+    let bus = || gateway.get("/health/ready").json()["bus"].clone();
+    let first = gateway.send("ann", "first").json();
+    let unwell = eventually(|| Some(bus()).filter(|bus| bus["status"] == "refusing"));
+    assert_eq!(unwell["refusedQueues"], json!(["sms"]));
+    let second = gateway.send("ann", "second");
+    assert_eq!(
+        (second.status, &second.json()["degraded"]),
+        (200, &json!(true)),
+        "one bad record shuts nobody out"
+    );
+    quorum("restart");
+    for answer in [first, second.json()] {
+        gateway.delivered(answer["id"].as_str().unwrap());
+    }
+    assert_eq!((&bus()["status"], &bus()["refusedQueues"]), (&json!("ready"), &json!([])));
+}
+
 #[test]
 fn large_messages_travel_without_their_texts_and_arrive_with_them() {
-    let bus = format!("record_bytes_max = 2000\n{}", on_rabbitmq(RabbitMq::shared()));
-    let text = bus.replacen("[rabbitmq]", "[rabbitmq]\nexchange = \"large\"", 1);
-    let dir = configured(&text, "accept");
-    let queue = "[[queues]]\nname = \"sms\"\nchannel = \"log\"\ntopic = \"large-outbound\"\n";
-    let path = dir.path().join("tidegate.toml");
-    std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + queue).unwrap();
-    let gateway = start_with(dir.path(), &[]);
+    let dir = apart("large", "record_bytes_max = 2000\n", "accept");
+    let gateway = start(dir.path());
     gateway.configure("ann", 5);
     let message = "x".repeat(50_000);
     let id = gateway.send("ann", &message).json()["id"].as_str().unwrap().to_owned();
