@@ -68,9 +68,9 @@ impl Server {
         Ok(())
     }
 
-    /// Until nothing is pending any more.
-    pub async fn all_delivered(&self, within: Duration) -> anyhow::Result<()> {
-        let begun = Instant::now();
+    /// Until nothing is pending any more, as long as it gets less.
+    pub async fn all_delivered(&self, stalled_for: Duration) -> anyhow::Result<()> {
+        let mut least = (u64::MAX, Instant::now());
         loop {
             let (_, stats) = load::get(self.address, "/api/v1/stats").await?;
             let stats: serde_json::Value = serde_json::from_slice(&stats)?;
@@ -78,7 +78,10 @@ impl Server {
             if pending == 0 {
                 return Ok(());
             }
-            anyhow::ensure!(begun.elapsed() < within, "{pending} are not delivered");
+            if pending < least.0 {
+                least = (pending, Instant::now());
+            }
+            anyhow::ensure!(least.1.elapsed() < stalled_for, "{pending} are not delivered");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
