@@ -3,6 +3,7 @@ use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -144,9 +145,22 @@ pub fn metric_in(text: &str, name: &str) -> Option<f64> {
     samples.reduce(|sum, value| sum + value)
 }
 
-/// A port that was free a moment ago. Nobody else on loopback takes it in between, save by bad luck.
+/// A port for a server that is about to start, perhaps slowly, or that is to come back to it after a fault. The system
+/// gives those below 32768 to nobody who asks for any port, and this process gives each of them once.
 pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+    const FIRST: u32 = 10_000;
+    const PORTS: u32 = 20_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Processes that run at the same time begin far from each other.
+    let start = std::process::id().wrapping_mul(7_919) % PORTS;
+    for _ in 0..PORTS {
+        let place = start.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(FIRST + place)?));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("no port of {FIRST} to {} is free", FIRST + PORTS - 1)
 }
 
 /// A gateway takes every variable of that prefix for a setting: neither the test kit's own ones (`TIDEGATE_SEED`) nor

@@ -48,9 +48,20 @@ fn status(gateway: &Gateway) -> String {
     gateway.get("/health/ready").json()["bus"]["status"].as_str().unwrap_or_default().to_owned()
 }
 
+/// A gateway whose bus is there: it does not wait for that to start.
+fn connected(dir: &Path) -> Gateway {
+    let gateway = start(dir);
+    eventually(|| (status(&gateway) == "ready").then_some(()));
+    gateway
+}
+
+fn sent(gateway: &Gateway) -> Vec<String> {
+    gateway.stdout.all().into_iter().filter(|line| line.contains("SMS SENT")).collect()
+}
+
 /// The seed's own flow: a quota, sends up to it, 429 beyond, and everything that was let in comes out of the sender.
 fn sends_up_to_its_quota(dir: &Path) {
-    let gateway = start(dir);
+    let gateway = connected(dir);
     gateway.configure("ann", 3);
     let ids: Vec<_> = (0..3)
         .map(|n| {
@@ -64,7 +75,7 @@ fn sends_up_to_its_quota(dir: &Path) {
         let record = gateway.delivered(id);
         assert_eq!(record["attempts"].as_array().unwrap().len(), 1, "{record}");
     }
-    let lines: Vec<_> = gateway.stdout.all().into_iter().filter(|line| line.contains("SMS SENT")).collect();
+    let lines = eventually(|| Some(sent(&gateway)).filter(|lines| lines.len() >= 3));
     assert_eq!(lines.len(), 3, "{lines:?}");
     for (n, line) in lines.iter().enumerate() {
         assert!(line.contains("user=ann") && line.contains(&format!("hello {n}")), "{line}");
@@ -90,7 +101,7 @@ fn messages_go_over_rabbitmq() {
 fn a_bus_that_is_away_is_told_and_its_messages_wait_or_are_refused() {
     let Some(mut kafka) = kafka() else { return };
     let dir = configured(&on_kafka(&kafka), "reject");
-    let gateway = start(dir.path());
+    let gateway = connected(dir.path());
     gateway.configure("ann", 100);
     let first = gateway.send("ann", "before").json()["id"].as_str().unwrap().to_owned();
     gateway.delivered(&first);
@@ -117,11 +128,11 @@ fn a_bus_that_is_away_is_told_and_its_messages_wait_or_are_refused() {
     assert_eq!((gateway.get("/health/ready").status, status(&gateway).as_str()), (200, "away"));
     kafka.restart().unwrap();
     ids.iter().for_each(|id| drop(gateway.delivered(id)));
-    let lines: Vec<_> = gateway.stdout.all().into_iter().filter(|line| line.contains("SMS SENT")).collect();
+    let lines = eventually(|| Some(sent(&gateway)).filter(|lines| lines.len() >= 20));
     let sent: Vec<_> = lines.iter().filter_map(|line| line.split("meanwhile ").nth(1)).collect();
     let wanted: Vec<_> = (0..20).map(|n| format!("{n}\"")).collect();
     assert_eq!(sent, wanted, "oldest first, each once");
-    assert_eq!(status(&gateway), "ready");
+    eventually(|| (status(&gateway) == "ready").then_some(()));
 }
 
 /// On the shared server, with an exchange and queues that nobody else uses.
@@ -134,7 +145,7 @@ fn apart(name: &str, bus: &str, when_down: &str) -> TempDir {
 #[test]
 fn a_queue_that_the_bus_refuses_is_named_and_its_messages_wait() {
     let dir = apart("refused", "", "reject");
-    let gateway = start(dir.path());
+    let gateway = connected(dir.path());
     gateway.configure("ann", 5);
     // A queue without its quorum.
     let quorum = |what: &str| {
@@ -156,13 +167,14 @@ fn a_queue_that_the_bus_refuses_is_named_and_its_messages_wait() {
     for answer in [first, second.json()] {
         gateway.delivered(answer["id"].as_str().unwrap());
     }
-    assert_eq!((&bus()["status"], &bus()["refusedQueues"]), (&json!("ready"), &json!([])));
+    let well = eventually(|| Some(bus()).filter(|bus| bus["status"] == "ready"));
+    assert_eq!(well["refusedQueues"], json!([]));
 }
 
 #[test]
 fn large_messages_travel_without_their_texts_and_arrive_with_them() {
     let dir = apart("large", "record_bytes_max = 2000\n", "accept");
-    let gateway = start(dir.path());
+    let gateway = connected(dir.path());
     gateway.configure("ann", 5);
     let message = "x".repeat(50_000);
     let id = gateway.send("ann", &message).json()["id"].as_str().unwrap().to_owned();

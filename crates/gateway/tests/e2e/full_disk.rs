@@ -10,10 +10,11 @@ use crate::client::{Answer, exchange};
 use crate::disk::fill;
 use crate::gateway::{Gateway, eventually, start};
 
-const DUE: Duration = Duration::from_secs(3);
+/// After the disk is full, on a slow machine too.
+const DUE: Duration = Duration::from_secs(12);
 
 fn push(gateway: &Gateway, group: &str) {
-    let headers = [("consumerGroup", group), ("delaySeconds", "3")];
+    let headers = [("consumerGroup", group), ("delaySeconds", &DUE.as_secs().to_string())];
     assert_eq!(exchange(gateway.address, "POST", "/queue/push", &headers, "due while full").status, 200);
 }
 
@@ -36,13 +37,13 @@ fn waiting_claims_and_pops_outlast_a_full_disk() {
     std::fs::write(disk.path().join("tidegate.toml"), config).unwrap();
     let gateway = start(&disk.path());
     gateway.configure("alice", 1_000_000);
+    // On a full disk a pop is refused; these have begun to wait before.
+    let pops = [waiting_pop(&gateway, "popped"), waiting_pop(&gateway, "leased")];
     let begun = Instant::now();
     push(&gateway, "popped");
     push(&gateway, "leased");
-    let sent = gateway
-        .post("/api/v1/messages", &json!({"recipient": "ann", "body": "sent while full", "delaySeconds": 3}));
-    let sent = sent.json()["id"].as_str().unwrap().to_owned();
-    let pops = [waiting_pop(&gateway, "popped"), waiting_pop(&gateway, "leased")];
+    let later = json!({"recipient": "ann", "body": "sent while full", "delaySeconds": DUE.as_secs()});
+    let sent = gateway.post("/api/v1/messages", &later).json()["id"].as_str().unwrap().to_owned();
     let filler = fill(&disk.path());
     eventually(|| (gateway.send("alice", &"x".repeat(100_000)).status == 507).then_some(()));
     assert!(begun.elapsed() < DUE, "the disk was to be full before they fall due");
@@ -59,6 +60,7 @@ fn waiting_claims_and_pops_outlast_a_full_disk() {
         assert_eq!((popped.status, &popped.json()["content"]), (200, &json!("due while full")), "{popped:?}");
     }
     gateway.delivered(&sent);
+    gateway.stdout.wait_for("sent while full");
     let lines = gateway.stdout.all();
     assert_eq!(lines.iter().filter(|line| line.contains("sent while full")).count(), 1, "{lines:?}");
     assert_eq!(gateway.get("/api/v1/stats").json()["totals"]["balanced"], true);

@@ -73,14 +73,15 @@ async fn until_away(bus: &dyn Bus) -> String {
 }
 
 /// Receives until all of these have come, whatever happens meanwhile.
-async fn receive_all(consumer: &mut dyn Consumer, mut wanted: Vec<Claim>) {
-    let received = async {
-        while !wanted.is_empty() {
-            let claims = consumer.receive(100, 200).await.unwrap_or_default();
-            wanted.retain(|claim| !claims.contains(claim));
-        }
-    };
-    in_time("what was confirmed is received", received).await;
+async fn received(consumer: &mut dyn Consumer, mut wanted: Vec<Claim>) {
+    while !wanted.is_empty() {
+        let claims = consumer.receive(100, 200).await.unwrap_or_default();
+        wanted.retain(|claim| !claims.contains(claim));
+    }
+}
+
+async fn receive_all(consumer: &mut dyn Consumer, wanted: Vec<Claim>) {
+    in_time("what was confirmed is received", received(consumer, wanted)).await;
 }
 
 fn admin(kafka: &Kafka) -> AdminClient<DefaultClientContext> {

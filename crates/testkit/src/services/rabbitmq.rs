@@ -58,7 +58,8 @@ impl RabbitMq {
         for name in ["home", "mnesia", "log"] {
             fs::create_dir(dir.path().join(name))?;
         }
-        let [address, tls_address, names, distribution] = free_addresses()?;
+        let (address, tls_address) = (free_address()?, free_address()?);
+        let (names, distribution) = (free_address()?, free_address()?);
         fs::write(dir.path().join("enabled_plugins"), "[].")?;
         fs::write(dir.path().join("rabbitmq.conf"), settings(tls_address, &options))?;
         let mut epmd = Tied::command(program("epmd", "erlang-base")?);
@@ -156,18 +157,6 @@ impl RabbitMq {
 
 fn installed() -> Option<PathBuf> {
     Some(PathBuf::from(PROGRAMS)).filter(|programs| programs.join("rabbitmq-server").is_file())
-}
-
-/// All at once, so that they differ.
-fn free_addresses<const N: usize>() -> anyhow::Result<[SocketAddr; N]> {
-    let mut addresses = Vec::with_capacity(N);
-    while addresses.len() < N {
-        let address = free_address()?;
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    addresses.try_into().map_err(|_| anyhow::anyhow!("not {N} addresses"))
 }
 
 fn spawn(programs: &Path, dir: &Path, addresses: [SocketAddr; 3]) -> anyhow::Result<Tied> {

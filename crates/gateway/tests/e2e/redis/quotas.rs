@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 use tidegate_testkit::services::{FaultyProxy, Postgres, PostgresOptions, Redis, RedisOptions};
 
-use super::{NOT_LONG, check_config};
+use super::{NOT_LONG, check_config, deadlines, gateway_with};
 use crate::client::{self, Answer};
-use crate::gateway::{Gateway, eventually, start};
+use crate::gateway::{Gateway, eventually};
 use crate::policies::configure;
 
 const DOWN: &str = "REDIS DOWN — Falling back to Postgres";
@@ -22,15 +22,13 @@ fn postgres() -> Postgres {
 fn config(postgres: &str, redis: &str) -> String {
     format!(
         "[ledger]\nkind = \"postgres\"\n[postgres]\nurl = \"{postgres}\"\nconnections_max = 6\n\
-         [quotas]\naccelerator = \"redis\"\n[redis]\nurl = \"{redis}\"\ncall_timeout_ms = 250\n"
+         [quotas]\naccelerator = \"redis\"\n[redis]\nurl = \"{redis}\"\n{}",
+        deadlines(5000)
     )
 }
 
 fn gateway(postgres: &str, redis: &str) -> (TempDir, Gateway) {
-    let dir = tempdir().unwrap();
-    configure(dir.path(), &config(postgres, redis));
-    let gateway = start(dir.path());
-    (dir, gateway)
+    gateway_with(&config(postgres, redis))
 }
 
 /// Answered in a moment, whatever is broken behind the gateway.
@@ -200,7 +198,8 @@ fn without_redis_postgres_decides_and_the_log_says_so_once() {
 #[test]
 fn a_stalled_redis_costs_a_few_deadlines_and_then_nothing() {
     let (redis, postgres) = (Redis::start().unwrap(), postgres());
-    let (_dir, gateway) = gateway(&postgres.url("postgres"), &redis.url());
+    let patient = config(&postgres.url("postgres"), &redis.url());
+    let (_dir, gateway) = gateway_with(&patient.replace(&deadlines(5000), &deadlines(1000)));
     gateway.configure("ann", 1_000);
     assert_eq!(send(&gateway, "ann").status, 200);
     redis.stop().unwrap();

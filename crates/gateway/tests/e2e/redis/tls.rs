@@ -3,9 +3,9 @@ use std::path::Path;
 use tempfile::{TempDir, tempdir};
 use tidegate_testkit::services::{Redis, RedisOptions};
 
-use super::{check_config, outcome};
+use super::{check_config, deadlines, gateway_with, outcome};
 use crate::authority::Authority;
-use crate::gateway::{Gateway, start};
+use crate::gateway::Gateway;
 use crate::policies::{configure, policy};
 
 fn server(authority: &Authority, name: &str) -> Redis {
@@ -17,15 +17,13 @@ fn config(server: &Redis, roots: &Path) -> String {
     let (port, roots) = (server.tls_address.port(), roots.display());
     format!(
         "[limits]\nstore = \"redis\"\n[redis]\nurl = \"rediss://localhost:{port}/\"\n\
-         tls_roots = \"{roots}\"\ncall_timeout_ms = 250\nconnect_timeout_ms = 5000\n"
+         tls_roots = \"{roots}\"\n{}",
+        deadlines(5000)
     ) + &policy("closes", "/closed", 1, "failStrategy = \"FAIL_CLOSED\"")
 }
 
 fn gateway(server: &Redis, roots: &Path) -> (TempDir, Gateway) {
-    let dir = tempdir().unwrap();
-    configure(dir.path(), &config(server, roots));
-    let gateway = start(dir.path());
-    (dir, gateway)
+    gateway_with(&config(server, roots))
 }
 
 /// Away, as far as the gateway is concerned, and the log says why.
