@@ -35,7 +35,7 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub enum Reply {
     Bytes(Vec<u8>),
-    /// These, and then a byte every ten milliseconds for ever.
+    /// These, and then a byte every twenty milliseconds for ever.
     Drip(&'static str),
     Stall,
     Hangup,
@@ -81,10 +81,11 @@ impl Sink {
         self.seen.requests.lock().unwrap().clone()
     }
 
-    /// With short timeouts, and loopback allowed.
+    /// With timeouts that a busy machine keeps, and loopback allowed.
     pub fn options(&self) -> WebhookOptions {
         WebhookOptions {
-            total_timeout: Duration::from_millis(300),
+            connect_timeout: Duration::from_secs(30),
+            total_timeout: Duration::from_secs(30),
             allow: vec!["127.0.0.0/8".parse().unwrap()],
             ..WebhookOptions::new(format!("http://{}/hook?key=geheim", self.address))
         }
@@ -92,6 +93,12 @@ impl Sink {
 
     pub async fn deliver(&self, claim: &Claim) -> Delivery {
         deliver(&channel(self.options()), claim).await
+    }
+
+    /// To a provider that lets one wait: a second, and no longer.
+    pub async fn deliver_soon(&self, claim: &Claim) -> Delivery {
+        deliver(&channel(WebhookOptions { total_timeout: Duration::from_secs(1), ..self.options() }), claim)
+            .await
     }
 }
 
@@ -143,7 +150,7 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, seen: Arc<Seen>,
             Reply::Drip(head) => {
                 let _ = stream.write_all(head.as_bytes()).await;
                 while stream.write_all(b"x").await.is_ok() {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 return;
             }
