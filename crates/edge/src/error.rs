@@ -9,6 +9,11 @@ use serde_json::Value;
 
 pub(crate) mod render;
 
+/// What a message says about wrong fields; all of them are listed beside it.
+const FAULTS_TOLD_MAX: usize = 5;
+const FIELD_CHARS_MAX: usize = 64;
+const FAULT_CHARS_MAX: usize = 200;
+
 /// The one error of the HTTP edge. What the client may know (status, `code`, message, fields) is kept
 /// apart from the inner cause, which is logged and never sent.
 ///
@@ -58,9 +63,9 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// 400 that names every wrong field.
+    /// 400 that names every wrong field, and the first few in its message too.
     pub fn invalid_fields(fields: Vec<FieldError>) -> Self {
-        let mut error = Self::bad_request("invalid_request", "the request has invalid fields");
+        let mut error = Self::bad_request("invalid_request", faults(&fields));
         error.0.fields = fields;
         error
     }
@@ -122,6 +127,21 @@ impl ApiError {
     }
 }
 
+/// In words, for who reads the message alone. Names may be the caller's own, so each is cut short.
+fn faults(fields: &[FieldError]) -> String {
+    let mut text = "the request has invalid fields".to_owned();
+    for (place, FieldError { field, message }) in fields.iter().take(FAULTS_TOLD_MAX).enumerate() {
+        text.push_str(if place == 0 { ": " } else { "; " });
+        text.extend(field.chars().take(FIELD_CHARS_MAX));
+        text.push(' ');
+        text.extend(message.chars().take(FAULT_CHARS_MAX));
+    }
+    if let Some(more @ 1..) = fields.len().checked_sub(FAULTS_TOLD_MAX) {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
+}
+
 impl FieldError {
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
@@ -150,4 +170,24 @@ impl IntoResponse for ApiError {
 /// The error that a handler left in its response, if any.
 pub(crate) fn take_carried(extensions: &mut Extensions) -> Option<Arc<Parts>> {
     extensions.remove::<Carried>().map(|carried| carried.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_tells_the_first_faults_and_how_many_more_there_are() {
+        let faults = |count| ApiError::invalid_fields(vec![FieldError::new("a", "is missing"); count]);
+        assert_eq!(faults(2).message(), "the request has invalid fields: a is missing; a is missing");
+        assert!(faults(5).message().ends_with("a is missing"));
+        assert!(faults(7).message().ends_with("; a is missing; and 2 more"));
+        assert_eq!(faults(7).fields().len(), 7);
+    }
+
+    #[test]
+    fn a_message_does_not_grow_with_what_callers_write() {
+        let long = FieldError::new("ü".repeat(100_000), "x".repeat(100_000));
+        assert!(ApiError::invalid_fields(vec![long; 100]).message().len() < 2_000);
+    }
 }

@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(
             text,
             "{\"timestamp\":\"2023-11-14T22:13:20.007Z\",\"status\":400,\"error\":\"Bad Request\",\
-             \"message\":\"the request has invalid fields\",\"path\":\"/api/\\\"send\",\
+             \"message\":\"the request has invalid fields: userId is \\\"missing\\\"\",\"path\":\"/api/\\\"send\",\
              \"code\":\"invalid_request\",\"fields\":[{\"field\":\"userId\",\"message\":\"is \\\"missing\\\"\"}],\
              \"retryAfterMs\":1500,\"quota\":\"1001\"}"
         );
