@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ use axum::extract::Request;
 use http::StatusCode;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
+use percent_encoding::percent_decode_str;
 use tidegate_domain::Clock;
 use tokio::sync::Semaphore;
 
@@ -20,6 +22,7 @@ mod verified;
 
 use credential::Credential;
 pub use principals::{Principal, PrincipalSpec, Principals, Role};
+use secret::API_KEY_PREFIX;
 pub use secret::{hash_password, new_api_key};
 use throttle::Throttle;
 use verified::Verified;
@@ -31,7 +34,7 @@ const VERIFICATIONS_MAX: usize = 2;
 const LINE_MAX: usize = 128;
 
 /// Probes come from machinery that holds no credentials, and learn nothing but a yes or no.
-const PUBLIC_PATHS: [&str; 2] = ["/health/live", "/health/ready"];
+const PROBES: [&str; 2] = ["/health/live", "/health/ready"];
 
 /// Finds out who sent a request.
 #[derive(Debug)]
@@ -80,8 +83,7 @@ impl Authenticator {
         if self.principals.is_empty() {
             return Ok(Access::Granted(self.local.clone()));
         }
-        let path = request.uri().path();
-        if PUBLIC_PATHS.contains(&path) || self.principals.leave(path) {
+        if self.is_public(request.uri().path()) {
             return Ok(Access::Public);
         }
         // Whom a failure is counted against: behind a proxy, one client's guesses must not lock the others out.
@@ -104,6 +106,11 @@ impl Authenticator {
                 Ok(Access::Unverified(attempt))
             }
         }
+    }
+
+    /// Whether nothing here depends on who asks: a probe, or a path whose handler checks credentials of its own.
+    pub fn is_public(&self, path: &str) -> bool {
+        is_probe(path) || self.principals.leave(path)
     }
 
     /// Puts a password through argon2id, off the async threads, after waiting for its turn.
@@ -174,6 +181,10 @@ impl Authenticator {
     }
 }
 
+pub(crate) fn is_probe(path: &str) -> bool {
+    PROBES.contains(&path)
+}
+
 /// The API key that a request brings, whether it is anybody's or not.
 pub(crate) fn api_key(headers: &http::HeaderMap) -> Option<&[u8]> {
     match credential::of(headers) {
@@ -185,6 +196,20 @@ pub(crate) fn api_key(headers: &http::HeaderMap) -> Option<&[u8]> {
 /// As the configuration writes hashes of API keys.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     secret::hex(&secret::sha256(bytes))
+}
+
+/// A path as it may be logged: people look up an API key's bucket by the key itself.
+pub(crate) fn masked(path: &str) -> Cow<'_, str> {
+    let is_key =
+        |segment: &str| percent_decode_str(segment).take(API_KEY_PREFIX.len()).eq(API_KEY_PREFIX.bytes());
+    if !path.split('/').any(is_key) {
+        return Cow::Borrowed(path);
+    }
+    let shown = path.split('/').map(|segment| match is_key(segment) {
+        true => format!("{API_KEY_PREFIX}…"),
+        false => segment.to_owned(),
+    });
+    Cow::Owned(shown.collect::<Vec<_>>().join("/"))
 }
 
 /// The same for no credential, an unknown user, a wrong password and a wrong key.

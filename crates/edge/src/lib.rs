@@ -11,6 +11,7 @@ mod accept;
 mod auth;
 mod body;
 mod connection;
+mod cross_site;
 mod deadline;
 mod edge;
 mod error;

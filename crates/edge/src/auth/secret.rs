@@ -7,6 +7,8 @@ use sha2::{Digest as _, Sha256};
 
 pub(super) type Digest = [u8; 32];
 
+pub(super) const API_KEY_PREFIX: &str = "tg_";
+
 /// A configured hash that asks for more would let one login take the machine down.
 const MEMORY_KIB_MAX: u32 = 256 * 1024;
 const PASSES_MAX: u32 = 16;
@@ -22,7 +24,7 @@ pub fn hash_password(password: &[u8]) -> Result<String, String> {
 pub fn new_api_key() -> Result<(String, String), String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| format!("no randomness: {error}"))?;
-    let key = format!("tg_{}", URL_SAFE_NO_PAD.encode(bytes));
+    let key = format!("{API_KEY_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
     let hash = hex(&sha256(key.as_bytes()));
     Ok((key, hash))
 }

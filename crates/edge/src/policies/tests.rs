@@ -90,6 +90,10 @@ fn policy(fail: FailStrategy) -> Policy {
 }
 
 async fn ask(fail: FailStrategy) -> (Response, String) {
+    ask_for("/", fail).await
+}
+
+async fn ask_for(path: &str, fail: FailStrategy) -> (Response, String) {
     let policies = Arc::new(Policies::new(Arc::new(Away)).falling_back_on(Arc::new(Drained)));
     policies.replace(vec![policy(fail)]).await.unwrap();
     let options = GateOptions { trusted_proxies: Vec::new(), ipv6_prefix: 64, headers: HeaderStyle::Legacy };
@@ -108,8 +112,9 @@ async fn ask(fail: FailStrategy) -> (Response, String) {
     };
     let gate = PolicyGate::new(policies, options);
     let edge = Edge::with_policies(limits, Principals::none(), Arc::new(Still), true, Some(gate));
-    let app = edge.wrap(Router::new().route("/", get(|| async { "hello" })));
-    let mut request = Request::get("/").header("host", "localhost").body(Body::empty()).unwrap();
+    let hello = || get(|| async { "hello" });
+    let app = edge.wrap(Router::new().route("/", hello()).route("/health/{probe}", hello()));
+    let mut request = Request::get(path).header("host", "localhost").body(Body::empty()).unwrap();
     request.extensions_mut().insert(ClientAddr(SocketAddr::from(([127, 0, 0, 1], 9))));
     let mut response = app.oneshot(request).await.unwrap();
     let body = to_bytes(std::mem::take(response.body_mut()), 4_096).await.unwrap();
@@ -170,4 +175,15 @@ fn clients_are_found_by_what_people_call_them() {
     assert_eq!((key(by_key(), "secret"), key(by_key(), &hash)), (Ok(hash.clone()), Ok(hash.clone())));
     assert_eq!(key(by_key(), "anonymous").as_deref(), Ok("anonymous"));
     assert_eq!(key(KeyStrategy::Principal, "ann").as_deref(), Ok("ann"));
+}
+
+/// Whoever probes takes a 429 for a gateway that is ill, and restarts it.
+#[tokio::test]
+async fn probes_are_answered_whatever_the_policies_say() {
+    for (path, status) in
+        [("/health/live", 200), ("/health/ready", 200), ("/health/other", 429), ("/health/live/", 429)]
+    {
+        let (response, _) = ask_for(path, FailStrategy::Closed).await;
+        assert_eq!(response.status().as_u16(), status, "{path}");
+    }
 }

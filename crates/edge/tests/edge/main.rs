@@ -6,6 +6,7 @@
 mod auth;
 mod client;
 mod connections;
+mod cross_site;
 mod deadlines;
 mod heads;
 mod json;

@@ -51,7 +51,21 @@ fn the_tightest_policy_is_told_and_then_says_no() {
     assert_eq!(denied.header("Retry-After").unwrap(), retry_ms.div_ceil(1_000).to_string());
     assert!(body.get("degraded").is_none() && denied.header("Tidegate-Degraded").is_none());
     // The denial spent nothing from the other one: 50 less two that passed and this one.
-    assert_eq!(ask(&gateway, "/health/live", &[]).header("RateLimit-Remaining"), Some("47"));
+    assert_eq!(ask(&gateway, "/", &[]).header("RateLimit-Remaining"), Some("47"));
+}
+
+#[test]
+fn no_policy_makes_a_gateway_look_ill_to_its_probes() {
+    let dir = tempdir().unwrap();
+    configure(dir.path(), &policy("all", "/**", 1, ""));
+    let gateway = start(dir.path());
+    assert_eq!([ask(&gateway, "/", &[]).status, ask(&gateway, "/", &[]).status], [200, 429]);
+    for path in ["/health/live", "/health/ready"] {
+        let answer = ask(&gateway, path, &[]);
+        // Ready it may not be yet.
+        assert!(answer.status != 429 && limits(&answer) == [None; 3], "{answer:?}");
+    }
+    assert_eq!(ask(&gateway, "/metrics", &[]).status, 429, "no probe");
 }
 
 #[test]
