@@ -1,11 +1,43 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_edge::Limits;
+use axum::Router;
+use axum::routing::get;
+use tidegate_edge::{Limits, Principals};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-use crate::client::{Client, PATIENCE};
+use crate::client::PATIENCE;
 use crate::server::{Server, limits};
+
+/// A route that says when it has been asked, and answers when it is let go.
+#[derive(Default)]
+struct Held {
+    asked: Arc<Notify>,
+    free: Arc<Notify>,
+}
+
+impl Held {
+    fn route(&self) -> Router {
+        let (asked, free) = (self.asked.clone(), self.free.clone());
+        let answer = async move || {
+            asked.notify_one();
+            free.notified().await;
+            "done"
+        };
+        Router::new().route("/held", get(answer))
+    }
+
+    async fn came(&self) {
+        timeout(PATIENCE, self.asked.notified()).await.expect("nobody asked");
+    }
+
+    fn let_go(&self) {
+        self.free.notify_one();
+    }
+}
 
 #[tokio::test]
 async fn a_connection_beyond_the_cap_is_answered_503_at_once_and_a_freed_place_is_taken() {
@@ -22,11 +54,13 @@ async fn a_connection_beyond_the_cap_is_answered_503_at_once_and_a_freed_place_i
         assert_eq!(answer.code(), "overloaded");
         third.closed().await;
     }
-    // Also to a client that is still sending, which a reset would rob of the answer.
+    // Also to a client that is still sending when it comes, which a reset would rob of the answer.
     let mut third = server.client().await;
-    for piece in ["GET /ping HTTP/1.1\r\n", "Host: localhost\r\n", "\r\n"] {
+    third.send("GET /ping HTTP/1.1\r\n").await;
+    timeout(PATIENCE, third.stream.readable()).await.expect("no answer at once").unwrap();
+    for piece in ["Host: localhost\r\n", "\r\n"] {
         third.send(piece).await;
-        sleep(Duration::from_millis(20)).await;
+        yield_now().await;
     }
     assert_eq!(third.answer().await.status, 503);
     assert_eq!(first.get("/ping", "").await.status, 200);
@@ -41,19 +75,21 @@ async fn a_connection_beyond_the_cap_is_answered_503_at_once_and_a_freed_place_i
 
 #[tokio::test]
 async fn a_drain_finishes_what_is_under_way_and_refuses_what_is_new() {
-    let mut server = Server::start(limits()).await;
+    let held = Held::default();
+    let mut server = Server::with(limits(), held.route(), Principals::none()).await;
     let mut idle = server.client().await;
     assert_eq!(idle.get("/ping", "").await.status, 200);
     let mut fresh = server.client().await;
     let mut busy = server.client().await;
-    busy.send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    sleep(Duration::from_millis(100)).await;
+    busy.send("GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    held.came().await;
 
     server.stop();
     idle.closed().await;
     fresh.closed().await;
     assert!(TcpStream::connect(server.addr).await.is_err());
 
+    held.let_go();
     let answer = busy.answer().await;
     assert_eq!((answer.body.as_str(), answer.header("connection")), ("done", Some("close")));
     busy.closed().await;
@@ -66,19 +102,24 @@ async fn a_request_that_arrives_in_pieces_during_the_drain_is_answered() {
     let mut server = Server::start(limits()).await;
     let mut client = server.client().await;
     client.send("GET /ping HTTP/1.1\r\n").await;
-    sleep(Duration::from_millis(100)).await;
+    // All of this is one thread, which turns to connections in the order in which they have something to say: when a later
+    // one has its answer, the piece has been read.
+    let mut later = server.client().await;
+    assert_eq!(later.get("/ping", "").await.status, 200);
     server.stop();
-    sleep(Duration::from_millis(100)).await;
+    later.closed().await;
     let answer = client.ask("Host: localhost\r\n\r\n").await;
     assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
 }
 
 #[tokio::test]
 async fn a_drain_cuts_what_does_not_finish_in_time() {
-    let mut server = Server::start(Limits { drain_timeout: Duration::from_millis(200), ..limits() }).await;
-    let mut client: Client = server.client().await;
-    client.send("GET /stuck HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    sleep(Duration::from_millis(100)).await;
+    let limits = Limits { drain_timeout: Duration::from_millis(200), ..limits() };
+    let held = Held::default();
+    let mut server = Server::with(limits, held.route(), Principals::none()).await;
+    let mut client = server.client().await;
+    client.send("GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    held.came().await;
     let started = Instant::now();
     server.stop();
     timeout(PATIENCE, &mut server.ended).await.expect("serve returns after the drain timeout").unwrap();

@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::client::PATIENCE;
+use crate::client::{Client, PATIENCE};
 use crate::server::{Server, limits};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -28,15 +28,19 @@ fn assert_about(elapsed: Duration, expected: Duration) {
 #[tokio::test]
 async fn a_client_that_says_nothing_is_cut() {
     let server = Server::start(Limits { first_byte_timeout: SHORT, ..limits() }).await;
-    assert_about(server.client().await.closed().await, SHORT);
+    let started = Instant::now();
+    server.client().await.closed().await;
+    assert_about(started.elapsed(), SHORT);
 }
 
 #[tokio::test]
 async fn a_client_that_stops_within_the_head_is_cut() {
     let server = Server::start(Limits { header_timeout: SHORT, ..limits() }).await;
     let mut client = server.client().await;
+    let started = Instant::now();
     client.send("GET /ping HTTP/1.1\r\nHo").await;
-    assert_about(client.closed().await, SHORT);
+    client.closed().await;
+    assert_about(started.elapsed(), SHORT);
 }
 
 #[tokio::test]
@@ -64,14 +68,35 @@ async fn a_head_that_trickles_is_cut_at_its_deadline() {
 #[tokio::test]
 async fn an_idle_connection_is_closed_after_its_own_time() {
     let server = Server::start(Limits { idle_timeout: SHORT, ..limits() }).await;
+    let begun = Instant::now();
+    let (mut client, last_asked) = loop {
+        if let Some(asked) = asked_with_pauses(&server).await {
+            break asked;
+        }
+        assert!(begun.elapsed() < PATIENCE, "this machine stands still more often than not");
+    };
+    client.closed().await;
+    assert_about(last_asked.elapsed(), SHORT);
+}
+
+/// Each request starts the wait anew, so pauses that are together longer than it do no harm. The connection, and when it
+/// was last asked; `None` if it was closed after a pause that this machine made too long.
+async fn asked_with_pauses(server: &Server) -> Option<(Client, Instant)> {
     let mut client = server.client().await;
-    // Each request starts the wait anew.
-    for _ in 0..3 {
-        assert_eq!(client.get("/ping", "").await.status, 200);
-        sleep(SHORT / 2).await;
-    }
+    let mut last_asked = Instant::now();
     assert_eq!(client.get("/ping", "").await.status, 200);
-    assert_about(client.closed().await, SHORT);
+    for _ in 0..3 {
+        sleep(SHORT / 2).await;
+        let asked = Instant::now();
+        let Some(answer) = client.try_ask("GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n").await else {
+            // The server's wait began later than that.
+            assert!(last_asked.elapsed() >= SHORT, "closed after {:?}", last_asked.elapsed());
+            return None;
+        };
+        assert_eq!(answer.status, 200);
+        last_asked = asked;
+    }
+    Some((client, last_asked))
 }
 
 #[tokio::test]
@@ -149,16 +174,29 @@ async fn a_client_that_does_not_read_its_response_is_cut() {
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_not_cut() {
+    let begun = Instant::now();
+    while let Err(pause_max) = read_slowly().await {
+        assert!(pause_max >= SHORT / 2, "given up, and the longest pause was {pause_max:?}");
+        assert!(begun.elapsed() < PATIENCE, "this machine stands still more often than not");
+    }
+}
+
+/// Reads for much longer than a write may take, a little at a time. The longest pause, if the server has given up.
+async fn read_slowly() -> Result<(), Duration> {
     let (routes, mut given_up) = endless();
     let server = Server::with(Limits { write_timeout: SHORT, ..limits() }, routes, Principals::none()).await;
     let mut client = server.client().await;
     client.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     let started = Instant::now();
+    let (mut last_read, mut pause_max) = (started, Duration::ZERO);
     let mut buffer = vec![0; 4 * 1024 * 1024];
     while started.elapsed() < SHORT * 5 {
         client.stream.readable().await.unwrap();
         let _ = client.stream.try_read(&mut buffer);
+        pause_max = pause_max.max(last_read.elapsed());
+        last_read = Instant::now();
         sleep(Duration::from_millis(10)).await;
     }
-    given_up.try_recv().expect_err("given up");
+    // Still open: nothing has been given up.
+    given_up.try_recv().map_or(Ok(()), |()| Err(pause_max))
 }

@@ -116,5 +116,4 @@ fn routes(limits: Limits) -> Router {
                 "done"
             }),
         )
-        .route("/stuck", get(async || -> &'static str { std::future::pending().await }))
 }
