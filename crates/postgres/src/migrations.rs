@@ -34,6 +34,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("migrations/v1/slots.sql"),
         include_str!("migrations/v1/slot_configs.sql"),
         include_str!("migrations/v1/reserve.sql"),
+        include_str!("migrations/v1/rights.sql"),
     ],
 }];
 

@@ -13,6 +13,7 @@ mod opening;
 mod order;
 mod races;
 mod retention;
+mod rights;
 mod session;
 mod stalls;
 mod sweeping;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_domain::{Durability, Health, Ledger as _, Queues as _};
+use tidegate_domain::{Durability, Health, Ledger as _};
 use tidegate_postgres::{OpenError, Options, Postgres, SessionHook};
 use tidegate_testkit::Setup;
-use tidegate_testkit::conformance::{queue, sms};
+use tidegate_testkit::conformance::sms;
 use tidegate_testkit::services::{self, PostgresOptions};
 use tokio::time::timeout;
 
@@ -110,37 +110,4 @@ async fn connections_that_are_about_to_end_are_waited_for() {
     let refused = tidegate_postgres::export(&options, false).await.unwrap_err();
     assert!(refused.to_string().contains("gateways are connected"), "{refused}");
     drop(other);
-}
-
-/// As the README has it: another role has migrated.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_owns_nothing_can_run_a_gateway() {
-    let backend = PostgresBackend::new();
-    let (server, role) = (services::Postgres::shared(), format!("app_{}", backend.database));
-    let grants = format!(
-        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA tidegate TO {role}; \
-         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tidegate TO {role}; \
-         GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA tidegate TO {role}"
-    );
-    server.sql(&backend.database, &grants).unwrap();
-    let setup = Setup { pending_max: 1_000, ..Setup::default() };
-    let options = backend.options(&setup);
-    let url = options.url.replace("postgres@", &format!("{role}@"));
-    let day_ms = 86_400_000;
-    let options = Options { url, partition_messages: 10, retention_ms: day_ms, ..options };
-    let ledger = Postgres::open(options).await.unwrap();
-    server.sql(&backend.database, "SELECT setval('tidegate.message_seq', 1000000000)").unwrap();
-    for _ in 0..3 {
-        ledger.admit((0..10).map(|_| sms("a").0).collect()).await.unwrap();
-        ledger.sweep().await.unwrap();
-    }
-    assert_eq!(ledger.pop(queue("sms"), 100, 0).await.unwrap().len(), 30);
-    setup.clock.advance_ms(2 * day_ms);
-    for _ in 0..9 {
-        ledger.sweep().await.unwrap();
-    }
-    let left = server.sql(&backend.database, "SELECT count(*) FROM tidegate.message WHERE seq < 1000000020");
-    assert_eq!(left.unwrap().trim(), "0", "old messages go");
-    drop(ledger);
-    let _ = server.sql(&backend.database, &format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }

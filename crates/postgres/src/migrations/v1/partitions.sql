@@ -13,9 +13,10 @@ CREATE TABLE partition (
 );
 
 -- Makes sure of a partition beyond the one that is being filled. One session at a time does so.
--- Attached, not created in place: that stands in nobody's way. Whoever may execute it need not own the tables.
+-- Attached, not created in place: that stands in nobody's way. Whoever may execute it need not own the tables; temporary
+-- tables of theirs come last.
 CREATE FUNCTION ensure_partitions(p_messages bigint) RETURNS integer LANGUAGE plpgsql VOLATILE
-SECURITY DEFINER SET search_path TO tidegate AS $$
+SECURITY DEFINER SET search_path TO tidegate, pg_temp AS $$
 DECLARE
     next_seq bigint := (SELECT last_value + is_called::integer FROM message_seq);
     first bigint;

@@ -53,8 +53,9 @@ CREATE FUNCTION to_retire(p_before bigint, p_little bigint, OUT first bigint, OU
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    p partition;
-    before_it partition;
+    -- Named in full: these types are looked up once per session, whoever calls first.
+    p tidegate.partition;
+    before_it tidegate.partition;
     held bigint;
     held_before bigint;
 BEGIN
@@ -76,7 +77,7 @@ $$;
 
 -- Begins to retire a range, unless one is being retired. Says whether there is one.
 CREATE FUNCTION begin_retirement(p_retention_ms bigint, p_little bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
-SECURITY DEFINER SET search_path TO tidegate AS $$
+SECURITY DEFINER SET search_path TO tidegate, pg_temp AS $$
 DECLARE
     chosen record;
     source bigint;
@@ -121,7 +122,7 @@ $$;
 
 -- Copies what is kept of the next so many messages. Says whether that was all.
 CREATE FUNCTION retire_slice(p_retention_ms bigint, p_max integer) RETURNS boolean LANGUAGE plpgsql VOLATILE
-SECURITY DEFINER SET search_path TO tidegate AS $$
+SECURITY DEFINER SET search_path TO tidegate, pg_temp AS $$
 DECLARE
     before bigint := now_ms() - p_retention_ms;
     r retirement;
@@ -174,7 +175,7 @@ $$;
 -- Puts the copies into the place of the ranges, when all is copied. Says whether it is done. Waits for others only shortly,
 -- less than it takes to look for a deadlock: then it fails, to be tried again.
 CREATE FUNCTION end_retirement() RETURNS boolean LANGUAGE plpgsql VOLATILE
-SECURITY DEFINER SET search_path TO tidegate AS $$
+SECURITY DEFINER SET search_path TO tidegate, pg_temp AS $$
 DECLARE
     r retirement;
     source bigint;
@@ -211,7 +212,7 @@ $$;
 
 -- A slice of what was kept and has been ended for long enough since.
 CREATE FUNCTION forget_kept(p_retention_ms bigint, p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE
-SECURITY DEFINER SET search_path TO tidegate AS $$
+SECURITY DEFINER SET search_path TO tidegate, pg_temp AS $$
 DECLARE
     before bigint := now_ms() - p_retention_ms;
     place text;
