@@ -55,6 +55,8 @@ pub struct Options {
     pub call_timeout: Duration,
     /// Calls under way at the same time; beyond, they fail at once.
     pub calls_max: usize,
+    /// How long somebody who was told to fill has time for it; then another is told. The same on all gateways.
+    pub ticket_ms: u64,
 }
 
 /// What requests and the upkeep share.
@@ -76,6 +78,7 @@ impl Options {
             connect_timeout: Duration::from_millis(500),
             call_timeout: Duration::from_millis(50),
             calls_max: 4_096,
+            ticket_ms: 1_000,
         }
     }
 }
@@ -86,7 +89,7 @@ impl RedisQuotas {
         let shared = Arc::new(Shared {
             link: Link::new(options.endpoint, options.connect_timeout, options.calls_max, WORDS),
             call_timeout: options.call_timeout,
-            scripts: Scripts::new(),
+            scripts: Scripts::new(options.ticket_ms),
             changes: Changes::default(),
             life: getrandom::u64()?,
             tickets: AtomicU64::new(0),

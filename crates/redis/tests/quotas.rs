@@ -14,6 +14,8 @@ use tidegate_testkit::services::{Cluster, FaultyProxy, Redis, RedisOptions};
 const HOUR_MS: u64 = 3_600_000;
 /// For what has to happen, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than any test needs to fill.
+const TICKET_MS: u64 = 60_000;
 /// The ledger's clock is nobody else's.
 const BEGUN: Timestamp = Timestamp::from_millis(7_000_000);
 
@@ -58,6 +60,7 @@ impl Bench {
 async fn cache(url: &str, call_timeout: Duration) -> RedisQuotas {
     let mut options = Options::new(Endpoint::parse(url).unwrap());
     (options.call_timeout, options.connect_timeout) = (call_timeout, Duration::from_secs(5));
+    options.ticket_ms = TICKET_MS;
     RedisQuotas::open(options).await.unwrap()
 }
 
@@ -243,7 +246,7 @@ async fn a_change_that_redis_could_not_be_told_of_is_told_before_anybody_asks() 
     bench.know("alice", 5, 5).await;
     bench.know("bob", 5, 5).await;
     let proxy = FaultyProxy::start(bench.redis.address).await.unwrap();
-    let far = cache(&format!("redis://{}/", proxy.address), Duration::from_millis(250)).await;
+    let far = cache(&format!("redis://{}/", proxy.address), Duration::from_secs(5)).await;
     assert_eq!(counts(far.count(&user("alice"), Count::One).await), (false, 5));
     proxy.cut();
     eventually("the cut", async || far.count(&user("alice"), Count::One).await == Counted::Away).await;
@@ -275,7 +278,7 @@ async fn a_change_that_found_no_room_is_told_on_the_same_connection() {
     let bench = Bench::new().await;
     bench.know("alice", 5, 5).await;
     let mut options = Options::new(Endpoint::parse(&bench.redis.url()).unwrap());
-    (options.call_timeout, options.calls_max) = (PATIENCE, 1);
+    (options.call_timeout, options.connect_timeout, options.calls_max) = (PATIENCE, PATIENCE, 1);
     let narrow = RedisQuotas::open(options).await.unwrap();
     bench.redis.stop().unwrap();
     let (bob, alice) = (user("bob"), user("alice"));

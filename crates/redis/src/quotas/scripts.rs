@@ -5,20 +5,20 @@ use tidegate_domain::{Timestamp, UserId};
 
 use crate::script::{Script, Time};
 
-/// How long somebody who was told to fill has time for it; then another is told.
-const TICKET_MS: &str = "1000";
 const NO_TICKET: &str = "";
 
 #[derive(Debug)]
 pub struct Scripts {
     count: Script,
     learn: Script,
+    ticket_ms: String,
 }
 
 impl Scripts {
-    pub fn new() -> Self {
+    pub fn new(ticket_ms: u64) -> Self {
         let script = |body| Script::new(&Time::Server, body);
-        Self { count: script(include_str!("count.lua")), learn: script(include_str!("learn.lua")) }
+        let (count, learn) = (script(include_str!("count.lua")), script(include_str!("learn.lua")));
+        Self { count, learn, ticket_ms: ticket_ms.to_string() }
     }
 
     pub async fn count(
@@ -29,7 +29,7 @@ impl Scripts {
         ticket: Option<Ticket>,
     ) -> RedisResult<Counted> {
         let messages = if how == Count::One { "1" } else { "0" };
-        let args = [messages, ticket.as_ref().map_or(NO_TICKET, |ticket| &ticket.0), TICKET_MS];
+        let args = [messages, ticket.as_ref().map_or(NO_TICKET, |ticket| &ticket.0), &self.ticket_ms];
         let answer = self.count.call(connection, &keys(user.as_str()), &args).await?;
         match numbers(&answer).as_deref() {
             Some([2, mine]) => Ok(Counted::Unknown(ticket.filter(|_| *mine == 1))),
@@ -56,7 +56,7 @@ impl Scripts {
             window.ends_at().millis(),
             signed(window.rest_ms()),
         ];
-        let mut args = vec![ticket, TICKET_MS.to_owned()];
+        let mut args = vec![ticket, self.ticket_ms.clone()];
         args.extend(numbers.map(|number| number.to_string()));
         let answer = self.learn.call(connection, &keys(user.as_str()), &args).await?;
         Ok(answer == Value::Int(1))
@@ -64,7 +64,7 @@ impl Scripts {
 
     /// Asks as requests do, about nobody: no user's id is empty.
     pub async fn probe(&self, connection: MultiplexedConnection) -> RedisResult<()> {
-        let args = ["0", "probe", TICKET_MS];
+        let args = ["0", "probe", &self.ticket_ms];
         self.count.call(connection, &keys(""), &args).await.map(drop)
     }
 }

@@ -3,16 +3,12 @@ use std::time::{Duration, Instant};
 use tidegate_domain::limits::{Buckets, BucketsError};
 use tidegate_redis::buckets::RedisBuckets;
 use tidegate_testkit::services::{FaultyProxy, Redis, RedisOptions};
+use tokio::time::timeout;
 
-use crate::steps::{configure, eventually, passes, rule, strict, take};
-
-/// For a call with a deadline of a quarter of a second, on a machine that is busy with other tests.
-const NOT_LONG: Duration = Duration::from_secs(2);
+use crate::steps::{PATIENCE, configure, eventually, options, options_at, passes, rule, strict, take};
 
 async fn is_away(store: &RedisBuckets) {
-    let begun = Instant::now();
-    let BucketsError::Unavailable(why) = take(store, "x").await.unwrap_err();
-    assert!(begun.elapsed() < NOT_LONG, "{why}: {:?}", begun.elapsed());
+    let BucketsError::Unavailable(_) = take(store, "x").await.unwrap_err();
 }
 
 async fn comes_back(store: &RedisBuckets) {
@@ -20,29 +16,32 @@ async fn comes_back(store: &RedisBuckets) {
     assert!(!store.counts().away);
 }
 
+/// With a deadline that a busy machine may miss.
+async fn passes_in_the_end(store: &RedisBuckets) {
+    assert!(eventually(async || take(store, "x").await.ok()).await.passed);
+}
+
 async fn goes_away(store: &RedisBuckets) {
     eventually(async || store_away(store).await.then_some(())).await;
     let failures = store.counts().failures;
-    // From now on nobody waits.
+    // From now on nobody waits: a thousand deadlines would be minutes.
     let begun = Instant::now();
     for _ in 0..1_000 {
         is_away(store).await;
     }
-    assert!(begun.elapsed() < NOT_LONG, "a thousand calls took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < PATIENCE, "a thousand calls took {:?}", begun.elapsed());
     assert!(store.counts().failures >= failures + 1_000);
 }
 
 async fn store_away(store: &RedisBuckets) -> bool {
-    let begun = Instant::now();
-    let _ = take(store, "x").await;
-    assert!(begun.elapsed() < NOT_LONG);
+    let _ = timeout(PATIENCE, take(store, "x")).await.expect("an answer");
     store.counts().away
 }
 
 #[tokio::test]
 async fn a_killed_redis_is_away_at_once_and_comes_back_by_itself() {
     let mut redis = Redis::start().unwrap();
-    let store = RedisBuckets::open(strict(&redis.url())).await;
+    let store = RedisBuckets::open(options(&redis, "tidegate")).await;
     configure(&store, &[rule(3, 0.001)]).await;
     assert!(passes(&store, "x").await);
     redis.kill().unwrap();
@@ -59,12 +58,12 @@ async fn a_stalled_redis_costs_a_few_deadlines_and_then_nothing() {
     let redis = Redis::start().unwrap();
     let store = RedisBuckets::open(strict(&redis.url())).await;
     configure(&store, &[rule(1_000, 0.001)]).await;
-    assert!(passes(&store, "x").await);
+    passes_in_the_end(&store).await;
     redis.stop().unwrap();
     goes_away(&store).await;
     redis.resume().unwrap();
     comes_back(&store).await;
-    assert!(passes(&store, "x").await);
+    passes_in_the_end(&store).await;
 }
 
 #[tokio::test]
@@ -73,13 +72,13 @@ async fn a_network_that_stalls_or_cuts_heals() {
     let proxy = FaultyProxy::start(redis.address).await.unwrap();
     let store = RedisBuckets::open(strict(&format!("redis://{}/", proxy.address))).await;
     configure(&store, &[rule(1_000_000, 1.0)]).await;
-    assert!(passes(&store, "x").await);
+    passes_in_the_end(&store).await;
     for fault in [FaultyProxy::stall, FaultyProxy::cut, FaultyProxy::stall] {
         fault(&proxy);
         goes_away(&store).await;
         proxy.heal();
         comes_back(&store).await;
-        assert!(passes(&store, "x").await);
+        passes_in_the_end(&store).await;
     }
 }
 
@@ -87,7 +86,7 @@ async fn a_network_that_stalls_or_cuts_heals() {
 async fn rules_are_put_in_force_when_redis_comes() {
     let mut redis = Redis::start().unwrap();
     redis.kill().unwrap();
-    let store = RedisBuckets::open(strict(&redis.url())).await;
+    let store = RedisBuckets::open(options(&redis, "tidegate")).await;
     assert!(store.counts().away);
     configure(&store, &[rule(3, 0.001)]).await;
     // Not a rule that nobody knows, but a store that nobody can ask.
@@ -108,7 +107,7 @@ async fn rules_are_put_in_force_when_redis_comes() {
 #[tokio::test]
 async fn an_emptied_redis_and_forgotten_scripts_are_no_failure() {
     let redis = Redis::start().unwrap();
-    let store = RedisBuckets::open(strict(&redis.url())).await;
+    let store = RedisBuckets::open(options(&redis, "tidegate")).await;
     configure(&store, &[rule(1, 0.001)]).await;
     assert!(passes(&store, "x").await && !passes(&store, "x").await);
     redis.ask(&["SCRIPT", "FLUSH"]).unwrap();
@@ -124,7 +123,7 @@ async fn an_emptied_redis_and_forgotten_scripts_are_no_failure() {
 #[tokio::test]
 async fn a_redis_that_takes_no_writes_is_away() {
     let redis = Redis::start().unwrap();
-    let store = RedisBuckets::open(strict(&redis.url())).await;
+    let store = RedisBuckets::open(options(&redis, "tidegate")).await;
     configure(&store, &[rule(1_000, 0.001)]).await;
     assert!(passes(&store, "x").await);
     // A replica of nobody, as after a failover that has not told everyone yet.
@@ -136,13 +135,13 @@ async fn a_redis_that_takes_no_writes_is_away() {
 
 #[tokio::test]
 async fn without_the_password_it_is_away_and_the_password_is_never_said() {
-    let options = RedisOptions { password: Some("open-sesame".to_owned()), ..RedisOptions::default() };
-    let redis = Redis::start_with(options).unwrap();
-    let store = RedisBuckets::open(strict(&redis.url())).await;
+    let password = Some("open-sesame".to_owned());
+    let redis = Redis::start_with(RedisOptions { password, ..RedisOptions::default() }).unwrap();
+    let store = RedisBuckets::open(options(&redis, "tidegate")).await;
     configure(&store, &[rule(1_000, 0.001)]).await;
     assert!(passes(&store, "x").await);
     assert!(!format!("{store:?}").contains("sesame"));
-    let stranger = RedisBuckets::open(strict(&redis.url().replace("sesame", "barley"))).await;
+    let stranger = RedisBuckets::open(options_at(&redis.url().replace("sesame", "barley"), "tidegate")).await;
     configure(&stranger, &[rule(1_000, 0.001)]).await;
     is_away(&stranger).await;
 }
@@ -150,9 +149,8 @@ async fn without_the_password_it_is_away_and_the_password_is_never_said() {
 #[tokio::test]
 async fn calls_beyond_the_bound_fail_at_once_and_are_no_failure_of_redis() {
     let redis = Redis::start().unwrap();
-    let mut options = strict(&redis.url());
+    let mut options = options(&redis, "tidegate");
     options.calls_max = 1;
-    options.call_timeout = Duration::from_secs(5);
     let store = RedisBuckets::open(options).await;
     configure(&store, &[rule(1_000, 0.001)]).await;
     redis.stop().unwrap();
@@ -171,7 +169,7 @@ async fn calls_beyond_the_bound_fail_at_once_and_are_no_failure_of_redis() {
 #[tokio::test]
 async fn a_redis_that_answers_probes_alone_is_not_dialled_without_a_pause() {
     let redis = Redis::start().unwrap();
-    let store = RedisBuckets::open(strict(&redis.url())).await;
+    let store = RedisBuckets::open(options(&redis, "tidegate")).await;
     configure(&store, &[rule(1_000, 0.001)]).await;
     assert!(passes(&store, "x").await);
     let keys = ["~{tidegate}:probe", "~{tidegate}:rule:*"];

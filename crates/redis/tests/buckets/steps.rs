@@ -23,7 +23,7 @@ pub fn options_at(url: &str, prefix: &str) -> Options {
     options
 }
 
-/// For a Redis that fails: a short deadline, but one that a busy machine keeps.
+/// For a Redis that stalls: a short deadline. A busy machine may miss it when Redis is well.
 pub fn strict(url: &str) -> Options {
     let mut options = Options::new(Endpoint::parse(url).unwrap());
     options.call_timeout = Duration::from_millis(250);

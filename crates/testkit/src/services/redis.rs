@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
 use super::package::program;
@@ -56,7 +56,7 @@ impl Redis {
         let dir = tempfile::Builder::new().prefix("tidegate-redis-").tempdir()?;
         let (address, tls_address, bus) = (free_address()?, free_address()?, free_address()?);
         let server = spawn([address, tls_address, bus], &options, &dir)?;
-        let redis = Self { address, tls_address, bus, options, dir, server };
+        let mut redis = Self { address, tls_address, bus, options, dir, server };
         redis.wait_until_ready()?;
         if redis.options.cluster == Cluster::AllSlots {
             redis.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?;
@@ -145,8 +145,11 @@ impl Redis {
         Ok(said.trim_start_matches(':').trim_end().to_owned())
     }
 
-    fn wait_until_ready(&self) -> anyhow::Result<()> {
-        wait_for(self, "+PONG", &["PING"])
+    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        wait_for(self, "+PONG", &["PING"])?;
+        // Or somebody else has its port, and answered.
+        ensure!(self.server.is_running(), "redis-server on {} has ended", self.address);
+        Ok(())
     }
 }
 
