@@ -12,7 +12,7 @@ const WAITING_MAX: usize = 4_096;
 const GROUP_MAX: usize = 512;
 
 /// Delivers by printing one line per message: `SMS SENT id=… user=… message="…"`, with its `recipient="…"` where that is
-/// somebody else than the user.
+/// somebody else than the user. A user's name is quoted only if it has to be.
 ///
 /// A thread of its own does the writing, so that a stalled pipe stalls deliveries and nothing else. A message
 /// counts as delivered when its line has been flushed.
@@ -86,7 +86,11 @@ fn line(claim: &Claim, body: &Bytes) -> String {
     let user = claim.user.as_ref().map_or("-", |user| user.as_str());
     let text = String::from_utf8_lossy(body);
     let mut line = String::with_capacity(text.len() + 96);
-    let _ = write!(line, "SMS SENT id={} user={user}", claim.id);
+    let _ = write!(line, "SMS SENT id={} user=", claim.id);
+    match &claim.user {
+        Some(user) if !is_plain(user.as_str()) => quote(&mut line, "", user.as_str()),
+        _ => line.push_str(user),
+    }
     // Most often they are the same.
     if let Some(recipient) = claim.recipient.as_ref().filter(|recipient| recipient.as_str() != user) {
         quote(&mut line, " recipient=", recipient.as_str());
@@ -94,6 +98,11 @@ fn line(claim: &Claim, body: &Bytes) -> String {
     quote(&mut line, " message=", &text);
     line.push('\n');
     line
+}
+
+/// Whether a user's name stands for itself: nothing in it ends it, and it is not the dash that means nobody.
+fn is_plain(user: &str) -> bool {
+    user != "-" && user.chars().all(|c| c.is_alphanumeric() || ".-_@+:".contains(c))
 }
 
 fn quote(line: &mut String, name: &str, text: &str) {
@@ -179,6 +188,22 @@ mod tests {
         let expected =
             format!("SMS SENT id={} user=- recipient=\"a \\\"b\\\"\" message=\"hi\"\n", claim().id);
         assert_eq!(shown(&nobody), expected);
+    }
+
+    #[test]
+    fn a_user_cannot_forge_what_follows_its_name() {
+        let shown = |user: &str| {
+            let claim = Claim { user: UserId::new(user).ok(), ..claim() };
+            let line = line(&claim, &Bytes::from_static(b"hi"));
+            line.split_once(" user=").unwrap().1.strip_suffix(" message=\"hi\"\n").unwrap().to_owned()
+        };
+        for plain in ["1001", "ann.b_c-d", "ann@example.com", "+49:170", "Zoë"] {
+            assert_eq!(shown(plain), plain);
+        }
+        assert_eq!(shown("a message=\"fake\" x"), "\"a message=\\\"fake\\\" x\"");
+        for (user, quoted) in [("a b", "\"a b\""), ("a=b", "\"a=b\""), ("\"", "\"\\\"\""), ("-", "\"-\"")] {
+            assert_eq!(shown(user), quoted, "{user}");
+        }
     }
 
     #[tokio::test]
