@@ -104,8 +104,9 @@ impl ApiError {
         self
     }
 
+    /// The answer carries it too, such as a challenge. There is one at most.
     #[must_use]
-    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.header = Some((name, value));
         self
     }

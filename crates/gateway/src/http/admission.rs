@@ -42,6 +42,16 @@ pub async fn admit_one(gateway: &Gateway, admission: Admission) -> Result<Accept
     results.pop().unwrap_or_else(|| Err(ApiError::internal("the ledger gave no answer for an admission")))
 }
 
+/// When nothing of a batch got in, for want of room: the whole of it is worth another try, and is answered like a
+/// message alone. A conflict would be one again.
+pub fn check_any_admitted(results: &[Result<Accepted, ApiError>]) -> Result<(), ApiError> {
+    if results.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    let mut refusals = results.iter().filter_map(|result| result.as_ref().err());
+    refusals.find(|error| error.status() != StatusCode::CONFLICT).map_or(Ok(()), |error| Err(error.clone()))
+}
+
 /// A slip in a queue's name must not make a queue that nobody empties.
 pub fn configured(gateway: &Gateway, text: &str) -> Result<QueueName, String> {
     let queue = QueueName::new(text).map_err(|wrong| wrong.0.to_owned())?;

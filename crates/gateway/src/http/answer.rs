@@ -1,5 +1,7 @@
 use axum::body::Body;
+use axum::handler::Handler;
 use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
@@ -52,8 +54,18 @@ pub fn put_durability(headers: &mut HeaderMap, durability: Durability) {
     }
 }
 
-/// For a GET that takes something: a HEAD would take it too, and show nothing of it.
-pub async fn no_head() -> Response {
+/// A GET that takes something: a HEAD would take it too, and show nothing of it.
+pub fn get_only<H, T, S>(handler: H) -> MethodRouter<S>
+where
+    H: Handler<T, S>,
+    T: 'static,
+    S: Clone + Send + Sync + 'static,
+{
+    get(handler).head(not_allowed).fallback(not_allowed)
+}
+
+/// axum would allow HEAD wherever there is a GET.
+async fn not_allowed() -> Response {
     (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET")]).into_response()
 }
 

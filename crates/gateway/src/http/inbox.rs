@@ -10,15 +10,15 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use axum::routing::{get, post};
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use tidegate_domain::Recipient;
 use tidegate_edge::{ApiError, FieldError, Principal, read_json};
 
 use super::Gateway;
-use super::answer::{self, iso, no_head};
+use super::answer::{self, get_only, iso};
 use super::envelope::RECIPIENT;
 use super::failure::check_admin;
 use super::fields::{Fields, Name};
@@ -29,8 +29,8 @@ const BUSY_RETRY_MS: u64 = 5_000;
 
 pub fn routes() -> Router<Arc<Gateway>> {
     Router::new()
-        .route("/inbox/{recipient}/messages", get(poll::messages).head(no_head))
-        .route("/inbox/{recipient}/events", get(events::events).head(no_head))
+        .route("/inbox/{recipient}/messages", get_only(poll::messages))
+        .route("/inbox/{recipient}/events", get_only(events::events))
         .route("/inbox/{recipient}/ack", post(ack::ack))
         .route("/api/v1/inbox-tokens", post(issue))
 }
@@ -75,7 +75,9 @@ fn recipient(
         _ => {
             metrics::counter!("tidegate_inbox_refused_total").increment(1);
             let message = "the inbox needs its recipient's token, as Bearer or as the parameter token";
-            Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_token", message))
+            let challenge = HeaderValue::from_static("Bearer realm=\"tidegate\"");
+            let error = ApiError::new(StatusCode::UNAUTHORIZED, "invalid_token", message);
+            Err(error.header(WWW_AUTHENTICATE, challenge))
         }
     }
 }

@@ -38,14 +38,15 @@ pub async fn render(State(gateway): State<Arc<Gateway>>) -> Result<Response, Api
 
 fn write_counts(text: &mut String, counts: &Counts) {
     let totals = [
-        ("admitted", counts.admitted),
-        ("delivered", counts.delivered),
-        ("dead", counts.dead),
-        ("expired", counts.expired),
-        ("deleted", counts.deleted),
+        ("admitted", "counter", counts.admitted),
+        ("delivered", "counter", counts.delivered),
+        // A dead letter that is requeued or removed is none any more.
+        ("dead", "gauge", counts.dead),
+        ("expired", "counter", counts.expired),
+        ("deleted", "counter", counts.deleted),
     ];
-    for (name, value) in totals {
-        family(text, &format!("tidegate_messages_{name}_total"), "counter");
+    for (name, kind, value) in totals {
+        family(text, &format!("tidegate_messages_{name}_total"), kind);
         let _ = writeln!(text, "tidegate_messages_{name}_total {value}");
     }
     for (name, value) in [("pending", counts.pending), ("leased", counts.leased)] {
@@ -104,7 +105,8 @@ mod tests {
         let counts = Counts { admitted: 3, delivered: 1, pending: 2, depth: [0, 2, 0], ..Counts::default() };
         write_counts(&mut text, &counts);
         for line in [
-            "tidegate_messages_admitted_total 3\n",
+            "# TYPE tidegate_messages_admitted_total counter\ntidegate_messages_admitted_total 3\n",
+            "# TYPE tidegate_messages_dead_total gauge\ntidegate_messages_dead_total 0\n",
             "tidegate_messages_depth{lane=\"normal\"} 2\n",
             "tidegate_conservation_balanced 1\n",
         ] {

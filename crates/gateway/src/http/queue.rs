@@ -17,7 +17,7 @@ use tidegate_domain::QueueName;
 use tidegate_edge::ApiError;
 
 use super::Gateway;
-use super::answer::no_head;
+use super::answer::get_only;
 use super::fields::{Fields, Name};
 
 const CONSUMER_GROUP: Name = Name::new("consumerGroup", "consumer_group");
@@ -46,7 +46,7 @@ pub fn routes() -> Router<Arc<Gateway>> {
     Router::new()
         .route("/queue/push", post(push::push))
         .route("/queue/batch/push", post(push_many::push))
-        .route("/queue/pop", get(pop::pop).head(no_head))
+        .route("/queue/pop", get_only(pop::pop))
         .route("/queue/view", get(view::view))
         .route("/queue/ack", post(settle::ack))
         .route("/queue/nack", post(settle::nack))

@@ -86,6 +86,12 @@ fn only_the_recipients_token_opens_an_inbox() {
         for query in ["", "?token=x", &format!("?token={bob}")] {
             let answer = client::get(gateway.address, &format!("{path}{query}"), &[]);
             assert_eq!((answer.status, &answer.json()["code"]), (401, &json!("invalid_token")));
+            // What it wants is a token; a login would have a browser ask its user for a password.
+            assert_eq!(answer.header("WWW-Authenticate"), Some("Bearer realm=\"tidegate\""));
+        }
+        for method in ["HEAD", "POST"] {
+            let answer = exchange(gateway.address, method, path, &[], "");
+            assert_eq!((answer.status, answer.header("Allow")), (405, Some("GET")), "{method} {path}");
         }
         assert_eq!(
             client::get(gateway.address, path, &[("X-Api-Key", &key)]).status,

@@ -53,8 +53,10 @@ fn what_is_pushed_is_popped_once_oldest_first_byte_for_byte() {
         assert_eq!((answer.status, &answer.json()), (200, pushed));
     }
     push(&gateway, "jobs", "kept", &[]);
-    let unseen = exchange(gateway.address, "HEAD", "/queue/pop", &[("consumerGroup", "jobs")], "");
-    assert_eq!((unseen.status, unseen.header("Allow")), (405, Some("GET")));
+    for method in ["HEAD", "POST", "DELETE"] {
+        let unseen = exchange(gateway.address, method, "/queue/pop", &[("consumerGroup", "jobs")], "");
+        assert_eq!((unseen.status, unseen.header("Allow")), (405, Some("GET")), "{method}");
+    }
     assert_eq!(pop(&gateway, "jobs", &[]).json()["content"], "kept");
     let empty = pop(&gateway, "jobs", &[]);
     assert_eq!((empty.status, &empty.json()["code"]), (404, &json!("queue_empty")));
@@ -72,7 +74,9 @@ fn a_view_shows_all_consumed_or_not_and_changes_nothing() {
     push(&gateway, "other", "x", &[]);
     pop(&gateway, "jobs", &[]);
     for _ in 0..3 {
-        assert_eq!(contents(&view(&gateway, "jobs", "10", None)), ["1", "2", "3", "4"]);
+        for all in [None, Some("all"), Some("ALL")] {
+            assert_eq!(contents(&view(&gateway, "jobs", "10", all)), ["1", "2", "3", "4"]);
+        }
         assert_eq!(contents(&view(&gateway, "jobs", "10", Some("yes"))), ["1"]);
         assert_eq!(contents(&view(&gateway, "jobs", "2", Some("no"))), ["2", "3"]);
     }
@@ -283,6 +287,36 @@ fn a_batch_is_checked_as_a_whole_and_answered_one_by_one() {
     assert_eq!(results[1]["id"], results[2]["id"]);
     assert_eq!(contents(&pop(&gateway, "jobs", &[("max", "10")])), ["one", "two"]);
     assert_eq!(pop(&gateway, "other", &[]).json()["content"], "elsewhere");
+}
+
+#[test]
+fn a_batch_of_which_nothing_gets_in_is_worth_another_try_as_a_whole() {
+    let dir = tempdir().unwrap();
+    let config = "[[queues]]\nname = \"small\"\npending_max = 2\npending_hard_max = 2\n";
+    std::fs::write(dir.path().join("tidegate.toml"), config).unwrap();
+    let gateway = start(dir.path());
+    let batch = |body: Value| {
+        let headers = [("consumerGroup", "small")];
+        exchange(gateway.address, "POST", "/queue/batch/push", &headers, &body.to_string())
+    };
+    let statuses = |answer: &Answer| -> Vec<Value> {
+        let results = answer.json()["results"].clone();
+        results.as_array().unwrap().iter().map(|result| result["status"].clone()).collect()
+    };
+    let keyed = |content: &str| json!({"content": content, "idempotencyKey": "k"});
+    let some = batch(json!([keyed("1"), "2", "3"]));
+    assert_eq!(some.status, 200, "{some:?}");
+    assert_eq!(statuses(&some), ["accepted", "accepted", "queue_full"]);
+    for nothing in [json!(["4", "5"]), json!([keyed("another"), "4"])] {
+        let none = batch(nothing);
+        assert_eq!((none.status, &none.json()["code"]), (429, &json!("queue_full")), "{none:?}");
+        assert!(none.header("Retry-After").is_some());
+    }
+    // Another try would not change these.
+    let answer = batch(json!([keyed("1"), "4"]));
+    assert_eq!((answer.status, statuses(&answer)), (200, vec![json!("duplicate"), json!("queue_full")]));
+    let answer = batch(json!([keyed("another")]));
+    assert_eq!((answer.status, statuses(&answer)), (200, vec![json!("idempotency_conflict")]));
 }
 
 pub fn principals(dir: &Path, admin_hash: &str, user_hash: &str) {

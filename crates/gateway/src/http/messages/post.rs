@@ -3,12 +3,12 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderName, StatusCode};
+use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tidegate_domain::{Admission, Headers, Recipient};
+use tidegate_domain::{Admission, Headers, InvalidHeader, Recipient};
 use tidegate_edge::{ApiError, Principal, read_json, read_json_or_array};
 
-use crate::http::admission::{Accepted, admit, configured, put_accepted};
+use crate::http::admission::{Accepted, admit, check_any_admitted, configured, put_accepted};
 use crate::http::answer::{self, iso, put_durability, weaker_durability};
 use crate::http::envelope::{Envelope, RECIPIENT};
 use crate::http::failure::{check_writable, overloaded};
@@ -23,8 +23,8 @@ const HEADERS: Name = Name::new("headers", "headers");
 const MESSAGES: Name = Name::new("messages", "messages");
 
 const OPERATION: &str = "message";
-const HEADERS_MAX: usize = 32;
 const HEADER_BYTES_MAX: usize = 1_024;
+const HEADER_NAME_SHOWN_MAX: usize = 64;
 
 /// `POST /api/v1/messages`: 202, since the message is on disk and its delivery is yet to come.
 pub async fn send(
@@ -82,14 +82,8 @@ pub async fn send_many(
     fields.finish()?;
     let shown = batch.clone();
     let results = admit(&gateway, batch).await?;
+    check_any_admitted(&results)?;
     let accepted = results.iter().flatten().count();
-    let turned_away = |error: &&ApiError| error.status() != StatusCode::CONFLICT;
-    if let (0, Some(error)) =
-        (accepted, results.iter().filter_map(|result| result.as_ref().err()).find(turned_away))
-    {
-        // Nothing got in for want of room: the whole batch is worth another try.
-        return Err(error.clone());
-    }
     let items: Vec<Value> =
         shown.iter().zip(&results).map(|(asked, admitted)| result(asked, admitted)).collect();
     let body = json!({"accepted": accepted, "refused": results.len() - accepted, "results": items});
@@ -126,20 +120,20 @@ fn read(
 }
 
 fn read_headers(object: Map<String, Value>) -> Result<Headers, String> {
-    if object.len() > HEADERS_MAX {
-        return Err(format!("holds more than {HEADERS_MAX}"));
-    }
-    let pair = |(name, value): (String, Value)| {
-        let Value::String(value) = value else { return Err(format!("{name} must be a string")) };
-        let fits = value.len() <= HEADER_BYTES_MAX && !value.chars().any(char::is_control);
-        if HeaderName::from_bytes(name.as_bytes()).is_err() || !fits {
-            return Err(format!(
-                "{name} must be a header's name with a value of at most {HEADER_BYTES_MAX} bytes"
-            ));
+    let pair = |(name, value): (String, Value)| match value {
+        Value::String(value) if value.len() <= HEADER_BYTES_MAX => Ok((name, value)),
+        _ => {
+            let name: String = name.chars().take(HEADER_NAME_SHOWN_MAX).collect();
+            Err(format!("must not hold {name:?}: a value is a string of at most {HEADER_BYTES_MAX} bytes"))
         }
-        Ok((name, value))
     };
-    object.into_iter().map(pair).collect::<Result<_, _>>().map(Headers)
+    let headers = Headers(object.into_iter().map(pair).collect::<Result<_, _>>()?);
+    // By the rule of the channels: they would refuse it for good, and nobody could mend it then.
+    match headers.check() {
+        Ok(()) => Ok(headers),
+        Err(InvalidHeader { name, wrong }) if name.is_empty() => Err(wrong.to_owned()),
+        Err(InvalidHeader { name, wrong }) => Err(format!("must not hold {name:?}: {wrong}")),
+    }
 }
 
 fn result(asked: &Admission, admitted: &Result<Accepted, ApiError>) -> Value {
@@ -188,5 +182,17 @@ mod tests {
         ] {
             assert!(read(wrong).is_err());
         }
+    }
+
+    /// What a channel would refuse for good is better refused while somebody can still mend it.
+    #[test]
+    fn headers_that_no_channel_would_send_are_refused_at_once() {
+        for name in ["Content-Length", "host", "Webhook-Id", "tidegate-queue", "Transfer-Encoding"] {
+            let object = [(name.to_owned(), json!("3"))].into_iter().collect();
+            let wrong = read_headers(object).unwrap_err();
+            assert_eq!(wrong, format!("must not hold \"{name}\": the name is reserved"));
+        }
+        let much = (0..9).map(|n| (format!("h{n}"), json!("x".repeat(1_000)))).collect();
+        assert_eq!(read_headers(much).unwrap_err(), "names and values may be 8 KiB at most");
     }
 }

@@ -10,7 +10,7 @@ use tidegate_edge::{ApiError, Principal, read_json_or_array};
 
 use super::push::OPERATION;
 use super::{CONSUMER_GROUP, no_value};
-use crate::http::admission::{Accepted, admit};
+use crate::http::admission::{Accepted, admit, check_any_admitted};
 use crate::http::answer::{self, iso, put_durability};
 use crate::http::envelope::Envelope;
 use crate::http::failure::{check_writable, overloaded};
@@ -37,6 +37,7 @@ pub async fn push(
     let caller = Caller { gateway: &gateway, name: &principal.name, group: group.flatten(), key };
     let batch = caller.read(fields)?;
     let results = admit(&gateway, batch).await?;
+    check_any_admitted(&results)?;
     let pushed = results.iter().flatten().filter(|accepted| !accepted.replay).count();
     metrics::counter!("tidegate_queue_pushed_total").increment(pushed as u64);
     let results: Vec<Value> = results.iter().map(result).collect();

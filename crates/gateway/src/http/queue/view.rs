@@ -49,7 +49,7 @@ pub async fn view(
     if let Some(None) = count {
         fields.fault::<()>(MESSAGE_COUNT, "is missing");
     }
-    let consumed = fields.optional(CONSUMED, yes_or_no);
+    let consumed = fields.parsed_or(CONSUMED, || None, yes_no_or_all);
     let after = fields.optional(AFTER, |text| text.parse().map_err(|_| "must be a Tidegate-Next"));
     fields.finish()?;
     let (Some(queue), Some(Some(count)), Some(consumed), Some(after)) = (queue, count, consumed, after)
@@ -147,10 +147,11 @@ fn viewed(record: &MessageRecord) -> ViewedMessage {
     }
 }
 
-fn yes_or_no(text: &str) -> Result<bool, &'static str> {
+fn yes_no_or_all(text: &str) -> Result<Option<bool>, &'static str> {
     match text.to_ascii_lowercase().as_str() {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err("must be \"yes\" or \"no\""),
+        "yes" => Ok(Some(true)),
+        "no" => Ok(Some(false)),
+        "all" => Ok(None),
+        _ => Err("must be \"yes\", \"no\" or \"all\""),
     }
 }
