@@ -10,10 +10,11 @@ const PATH: &str = "/api/v1/messages";
 #[test]
 fn an_ack_that_comes_before_the_providers_answer_is_not_lost() {
     let (dir, sink) = (tempdir().unwrap(), Sink::start(200));
-    sink.delay(700);
+    sink.hold();
     let config = format!(
         "[webhook]\nurl = \"http://{}/hook\"\nallow = [\"127.0.0.0/8\"]\n\
-         [[queues]]\nname = \"hooks\"\nchannel = \"webhook\"\n",
+         [[queues]]\nname = \"hooks\"\nchannel = \"webhook\"\n\
+         [sender]\nattempt_timeout_ms = 60000\nlease_ms = 70000\n",
         sink.address
     );
     std::fs::write(dir.path().join("tidegate.toml"), config).unwrap();
@@ -29,6 +30,7 @@ fn an_ack_that_comes_before_the_providers_answer_is_not_lost() {
         (&json!("delivered"), &json!("delivered"))
     );
     assert!(record["deliveredAt"].is_string(), "{record}");
+    sink.release();
     // The provider's answer comes to nothing, and that is no lost lease.
     let accepted = "tidegate_queue_accepted_total{queue=\"hooks\"} 1";
     let metrics = eventually(|| Some(gateway.get("/metrics").text).filter(|text| text.contains(accepted)));

@@ -1,5 +1,4 @@
 use std::path::Path;
-use std::time::Instant;
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -55,9 +54,13 @@ fn webhooks_are_retried_with_growing_delays_into_a_dead_letter_or_refused_at_onc
     assert_eq!(record["attempts"].as_array().unwrap().len(), 1, "{record}");
     sink.answer(204);
     ended(&gateway, &send(&gateway, "ann", "three"), "delivered");
-    let stats = gateway.get("/api/v1/stats").json();
-    let queue = stats["queues"].as_array().unwrap().iter().find(|queue| queue["queue"] == "hooks").unwrap();
-    assert_eq!((&queue["delivered"], &queue["retried"], &queue["dead"]), (&json!(1), &json!(2), &json!(2)));
+    // A settlement is counted once the ledger has it, and the record says so a moment earlier.
+    let (stats, queue) = eventually(|| {
+        let stats = gateway.get("/api/v1/stats").json();
+        let queue = stats["queues"].as_array()?.iter().find(|queue| queue["queue"] == "hooks")?.clone();
+        (queue["delivered"] == 1).then_some((stats, queue))
+    });
+    assert_eq!((&queue["retried"], &queue["dead"]), (&json!(2), &json!(2)));
     assert_eq!((&stats["totals"]["balanced"], &queue["paused"]), (&json!(true), &json!(false)));
     let metrics = gateway.get("/metrics").text;
     for line in [
@@ -72,7 +75,7 @@ fn webhooks_are_retried_with_growing_delays_into_a_dead_letter_or_refused_at_onc
 #[test]
 fn behind_an_open_breaker_messages_wait_and_spend_no_attempts() {
     let (dir, sink) = (tempdir().unwrap(), Sink::start(503));
-    let more = "[sender]\nretry_base_ms = 50\nretry_max_ms = 50\n[breaker]\nwindow = 4\nopen_ms = 1500\nprobes = 2\n";
+    let more = "[sender]\nretry_base_ms = 50\nretry_max_ms = 50\n[breaker]\nwindow = 4\nopen_ms = 6000\nprobes = 2\n";
     let gateway = hooked(dir.path(), &sink, more);
     let first: Vec<_> = (0..4).map(|n| send(&gateway, &format!("r{n}"), "x")).collect();
     gateway.stderr.wait_for("the breaker opened");
@@ -102,16 +105,15 @@ fn behind_an_open_breaker_messages_wait_and_spend_no_attempts() {
 #[test]
 fn a_slow_provider_holds_neither_other_channels_nor_the_stop_back() {
     let (dir, sink) = (tempdir().unwrap(), Sink::start(200));
-    sink.delay(3_000);
-    let gateway = hooked(dir.path(), &sink, "[sender]\nconcurrency = 2\n");
+    sink.hold();
+    let more = "[sender]\nconcurrency = 2\nattempt_timeout_ms = 60000\nlease_ms = 70000\n";
+    let gateway = hooked(dir.path(), &sink, more);
     for n in 0..6 {
         send(&gateway, &format!("r{n}"), "slow");
     }
     eventually(|| (sink.seen().len() == 2).then_some(()));
-    let asked = Instant::now();
     let quick = gateway.post(PATH, &json!({"recipient": "ann", "body": "quick"})).json();
     gateway.delivered(quick["id"].as_str().unwrap());
-    assert!(asked.elapsed().as_millis() < 2_500, "{:?}", asked.elapsed());
     assert_eq!(sink.seen().len(), 2, "no more at once than the channel may");
 }
 
@@ -180,20 +182,20 @@ fn check_config_names_what_is_wrong_with_a_channel_and_shows_no_secret() {
 #[test]
 fn a_stopped_sender_is_fenced_off() {
     let (dir, sink) = (tempdir().unwrap(), Sink::start(200));
-    let more = "lease_ms = 1500\n[sender]\nattempt_timeout_ms = 1000\nlease_ms = 1500\n";
+    let more = "lease_ms = 3500\n[sender]\nattempt_timeout_ms = 3000\nlease_ms = 3500\n";
     let gateway = hooked(dir.path(), &sink, more);
-    sink.delay(300);
+    sink.hold();
     let id = send(&gateway, "ann", "once or twice");
     eventually(|| (sink.seen().len() == 1).then_some(()));
     gateway.signal("-STOP");
-    std::thread::sleep(std::time::Duration::from_millis(1_800));
-    sink.delay(0);
+    std::thread::sleep(std::time::Duration::from_millis(3_800));
+    sink.release();
     gateway.signal("-CONT");
     let record = ended(&gateway, &id, "delivered");
     assert_eq!(sink.seen(), ["once or twice"; 2], "the attempt in flight, and the one that counts");
     let attempts = record["attempts"].as_array().unwrap();
     assert_eq!((attempts.len(), &attempts[0]["number"]), (1, &json!(2)), "{record}");
-    let metrics = gateway.get("/metrics").text;
-    assert!(metrics.lines().any(|line| line == "tidegate_sender_lost_leases_total 1"), "{metrics}");
+    let lost = "tidegate_sender_lost_leases_total 1\n";
+    let metrics = eventually(|| Some(gateway.get("/metrics").text).filter(|text| text.contains(lost)));
     assert!(metrics.lines().any(|line| line == "tidegate_conservation_balanced 1"), "{metrics}");
 }

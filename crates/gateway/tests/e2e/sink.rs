@@ -1,8 +1,11 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+
+/// Reached only when a test forgets to release what it holds.
+const HELD_MAX: Duration = Duration::from_secs(60);
 
 /// A provider that takes webhooks: it answers with the status of the hour, and remembers what came.
 #[derive(Clone)]
@@ -10,8 +13,16 @@ pub struct Sink {
     pub address: SocketAddr,
     status: Arc<AtomicU16>,
     delay_ms: Arc<AtomicU64>,
+    gate: Arc<Gate>,
     seen: Arc<Mutex<Vec<String>>>,
     heads: Arc<Mutex<Vec<String>>>,
+}
+
+/// What keeps answers back.
+#[derive(Default)]
+struct Gate {
+    held: Mutex<bool>,
+    released: Condvar,
 }
 
 impl Sink {
@@ -21,6 +32,7 @@ impl Sink {
             address: listener.local_addr().unwrap(),
             status: Arc::new(AtomicU16::new(status)),
             delay_ms: Arc::default(),
+            gate: Arc::default(),
             seen: Arc::default(),
             heads: Arc::default(),
         };
@@ -40,6 +52,16 @@ impl Sink {
 
     pub fn delay(&self, ms: u64) {
         self.delay_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// From now on, what comes is seen and gets no answer until it is released.
+    pub fn hold(&self) {
+        *self.gate.held.lock().unwrap() = true;
+    }
+
+    pub fn release(&self) {
+        *self.gate.held.lock().unwrap() = false;
+        self.gate.released.notify_all();
     }
 
     pub fn seen(&self) -> Vec<String> {
@@ -74,14 +96,23 @@ impl Sink {
             if reader.read_exact(&mut body).is_err() {
                 return;
             }
+            // Before anybody can see it: who then changes the status means later ones.
+            let status = self.status.load(Ordering::SeqCst);
             self.heads.lock().unwrap().push(head);
             self.seen.lock().unwrap().push(String::from_utf8(body).unwrap());
             std::thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
-            let status = self.status.load(Ordering::SeqCst);
+            self.gate.pass();
             let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
             if stream.write_all(answer.as_bytes()).is_err() {
                 return;
             }
         }
+    }
+}
+
+impl Gate {
+    fn pass(&self) {
+        let held = self.held.lock().unwrap();
+        drop(self.released.wait_timeout_while(held, HELD_MAX, |held| *held).unwrap());
     }
 }
