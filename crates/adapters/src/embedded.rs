@@ -64,6 +64,8 @@ pub struct Options {
     pub sync: Durability,
     /// Messages that may be pending at a time; each takes some 150 bytes of memory.
     pub pending_max: u64,
+    /// How many when the last ones are urgent.
+    pub pending_hard_max: u64,
     /// Admissions that may wait for the next commit.
     pub intake_max: usize,
     /// Commands that one commit takes at the most.
@@ -90,6 +92,7 @@ impl Options {
             dir: dir.into(),
             sync: Durability::Fsync,
             pending_max: 5_000_000,
+            pending_hard_max: 5_500_000,
             intake_max: 8_192,
             group_max: 2_048,
             body_cache_bytes: 64 << 20,
@@ -107,6 +110,7 @@ impl Options {
     fn limits(&self) -> BookLimits {
         BookLimits {
             pending_max: self.pending_max,
+            pending_hard_max: self.pending_hard_max,
             body_cache_bytes: self.body_cache_bytes,
             idempotency_window_ms: self.idempotency_window_ms,
             idempotency_keys_max: self.idempotency_keys_max,

@@ -34,6 +34,7 @@ impl EmbeddedBackend {
         Options {
             sync: self.sync,
             pending_max: setup.pending_max as u64,
+            pending_hard_max: setup.pending_hard_max as u64,
             idempotency_window_ms: setup.idempotency_window_ms,
             body_cache_bytes: self.body_cache_bytes,
             slots_max: setup.slots_max,

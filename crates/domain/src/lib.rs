@@ -34,7 +34,7 @@ pub use ledger::{
 pub use message::{EventId, InvalidName, Lane, MessageId, QueueName, Recipient, SlotConfigName, UserId};
 pub use queues::{
     Acked, Cancelled, Extension, Filter, Listing, Order, Page, QueueCounts, QueueRule, Queues, Requeue,
-    Requeued,
+    Requeued, has_room,
 };
 pub use retry::RetryPolicy;
 pub use slots::{

@@ -119,6 +119,8 @@ pub enum Requeued {
     /// There is no such dead letter.
     NotDead,
     Full,
+    /// Its time is over before it would be due again.
+    Expired,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,6 +159,11 @@ impl Default for QueueRule {
 
 impl QueueRule {
     pub fn lets_in(&self, pending: u64, lane: Lane) -> bool {
-        pending < self.pending_max || lane == Lane::High && pending < self.pending_hard_max
+        has_room(pending, lane, self.pending_max, self.pending_hard_max)
     }
+}
+
+/// Whether one more message may be pending, of a queue or of all: urgent ones pass up to a bound of their own.
+pub fn has_room(pending: u64, lane: Lane, max: u64, hard_max: u64) -> bool {
+    pending < max || lane == Lane::High && pending < hard_max
 }

@@ -58,6 +58,7 @@ fn in_directory(dir: &Path, setup: &Setup) -> embedded::Options {
     embedded::Options {
         sync: Durability::OsBuffer,
         pending_max: setup.pending_max as u64,
+        pending_hard_max: setup.pending_hard_max as u64,
         idempotency_window_ms: setup.idempotency_window_ms,
         slots_max: setup.slots_max,
         slot_retention_ms: setup.slot_retention_ms,
@@ -77,6 +78,7 @@ fn in_database(name: &str, setup: &Setup) -> postgres::Options {
         allow_unsafe_server: true,
         connections_max: 6,
         pending_max: setup.pending_max as u64,
+        pending_hard_max: setup.pending_hard_max as u64,
         idempotency_window_ms: setup.idempotency_window_ms,
         slots_max: setup.slots_max as u64,
         slot_retention_ms: setup.slot_retention_ms,

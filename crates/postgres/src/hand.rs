@@ -90,11 +90,22 @@ impl Core {
             maxima.push(limit(rule.pending_max));
             hard_maxima.push(bounded(rule.pending_hard_max));
         }
-        let pending_max = bounded(self.options.pending_max);
+        let (pending_max, pending_spare) = self.options.room();
         let rows = self
             .write(
-                "SELECT answer FROM requeue($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-                &[&seqs, &times, &delays, &bodies, &checksums, &names, &maxima, &hard_maxima, &pending_max],
+                "SELECT answer FROM requeue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                &[
+                    &seqs,
+                    &times,
+                    &delays,
+                    &bodies,
+                    &checksums,
+                    &names,
+                    &maxima,
+                    &hard_maxima,
+                    &pending_max,
+                    &pending_spare,
+                ],
             )
             .await?;
         self.wakes.wake_all();
@@ -102,6 +113,7 @@ impl Core {
             0 => Ok(Requeued::Requeued),
             1 => Ok(Requeued::NotDead),
             2 => Ok(Requeued::Full),
+            3 => Ok(Requeued::Expired),
             code => Err(nonsense("answer", code)),
         });
         requeued.collect()

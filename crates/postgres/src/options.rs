@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_domain::{QueueName, QueueRule};
 
+use crate::codes::bounded;
 use crate::{ServerClock, SessionHook};
 
 #[derive(Debug, Clone)]
@@ -22,6 +23,8 @@ pub struct Options {
     pub intake_max: usize,
     pub batch_max: usize,
     pub pending_max: u64,
+    /// How many when the last ones are urgent.
+    pub pending_hard_max: u64,
     pub idempotency_window_ms: u64,
     /// How long delivered, expired and deleted messages can be looked up.
     pub retention_ms: u64,
@@ -68,6 +71,7 @@ impl Options {
             intake_max: 8_192,
             batch_max: 512,
             pending_max: 50_000_000,
+            pending_hard_max: 55_000_000,
             idempotency_window_ms: 86_400_000,
             retention_ms: 3 * 86_400_000,
             partition_messages: 5_000_000,
@@ -82,6 +86,12 @@ impl Options {
             clock: Arc::default(),
             session_hook: None,
         }
+    }
+
+    /// How many messages may be pending, and how many more if they are urgent.
+    pub(crate) fn room(&self) -> (i64, i64) {
+        let spare = self.pending_hard_max.saturating_sub(self.pending_max);
+        (bounded(self.pending_max), bounded(spare))
     }
 
     pub(crate) fn rule_of(&self, queue: &QueueName) -> QueueRule {

@@ -47,6 +47,8 @@ pub struct Setup {
     pub clock: Arc<TestClock>,
     /// Small, so that a test can fill the ledger.
     pub pending_max: usize,
+    /// For urgent ones.
+    pub pending_hard_max: usize,
     pub idempotency_window_ms: u64,
     pub slots_max: usize,
     pub slot_retention_ms: u64,
@@ -74,6 +76,7 @@ impl Default for Setup {
         Self {
             clock: Arc::default(),
             pending_max: 64,
+            pending_hard_max: 66,
             idempotency_window_ms: DAY_MS,
             slots_max: 400,
             slot_retention_ms: DAY_MS,

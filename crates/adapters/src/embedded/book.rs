@@ -46,6 +46,7 @@ pub(super) struct Book {
     token_next: u64,
     pub(super) salt: u32,
     pending_max: u64,
+    pending_hard_max: u64,
 }
 
 #[derive(Debug)]
@@ -118,6 +119,7 @@ pub(super) struct Leased {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BookLimits {
     pub(super) pending_max: u64,
+    pub(super) pending_hard_max: u64,
     pub(super) body_cache_bytes: usize,
     pub(super) idempotency_window_ms: u64,
     pub(super) idempotency_keys_max: usize,
@@ -177,6 +179,7 @@ impl Book {
             token_next: 1,
             salt,
             pending_max: limits.pending_max,
+            pending_hard_max: limits.pending_hard_max,
         }
     }
 

@@ -97,6 +97,7 @@ impl Options {
     pub(super) fn check(&self) -> Result<(), OpenError> {
         let rules = [
             (self.pending_max >= 1 && self.pending_max <= 1 << 31, "pending_max must be 1 to 2147483648"),
+            (self.pending_hard_max <= 1 << 32, "pending_hard_max must be at most 4294967296"),
             (self.intake_max >= 1, "intake_max must be at least 1"),
             (self.group_max >= 1, "group_max must be at least 1"),
             (self.slots_max >= 1 && self.slots_max <= 1 << 31, "slots_max must be 1 to 2147483648"),

@@ -58,7 +58,7 @@ pub(super) struct Tries {
     pub(super) last: u32,
     /// Failed ones since it was admitted or requeued.
     pub(super) failures: u16,
-    /// Accepted ones that still wait for an ack.
+    /// Accepted ones since then that still wait for an ack.
     pub(super) acks: u16,
 }
 
@@ -72,7 +72,7 @@ impl Tries {
     }
 
     pub(super) fn requeued(self) -> Self {
-        Self { last: self.last + 1, failures: 0, ..self }
+        Self { last: self.last + 1, failures: 0, acks: 0 }
     }
 
     pub(super) fn after(self, result: AttemptResult) -> Self {

@@ -66,9 +66,10 @@ impl QueueBook {
         self.get(id).is_none_or(|queue| queue.rule.order == Order::Strict)
     }
 
-    /// Whether there is, or could be, a queue of that name.
+    /// Whether there is, or could be, a queue of that name. Those of the settings always have a place.
     pub(super) fn has_place_for(&self, name: &QueueName) -> bool {
-        self.queues.len() < QUEUES_MAX || self.ids.contains_key(name)
+        let configured = self.rules.by_name.contains_key(name) && self.queues.len() < usize::from(u16::MAX);
+        self.queues.len() < QUEUES_MAX || configured || self.ids.contains_key(name)
     }
 
     pub(super) fn lets_in(&self, name: &QueueName, pending: u64, lane: Lane) -> bool {
@@ -119,7 +120,25 @@ impl QueueBook {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "bounded by QUEUES_MAX")]
+#[expect(clippy::cast_possible_truncation, reason = "bounded by has_place_for")]
 fn queue_id(index: usize) -> u16 {
     index as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_of_the_settings_have_a_place_whatever_others_there_are() {
+        let name = |text: &str| QueueName::new(text).unwrap();
+        let by_name = [(name("sms"), QueueRule::default())].into_iter().collect();
+        let mut book = QueueBook::new(QueueRules { by_name, otherwise: QueueRule::default() });
+        for n in 0..QUEUES_MAX {
+            assert!(book.has_place_for(&name(&format!("q{n}"))));
+            book.add(name(&format!("q{n}")));
+        }
+        assert!(!book.has_place_for(&name("one-too-many")));
+        assert!(book.has_place_for(&name("q7")) && book.has_place_for(&name("sms")));
+    }
 }

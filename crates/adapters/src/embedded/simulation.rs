@@ -101,6 +101,7 @@ impl World {
         let setup = Setup {
             clock: clock.clone(),
             pending_max: PENDING_MAX,
+            pending_hard_max: PENDING_MAX + 2,
             idempotency_window_ms: WINDOW_MS,
             slots_max: 200,
             slot_retention_ms: 5_000,
@@ -302,6 +303,7 @@ impl World {
 fn open(dir: &Path, clock: &Arc<TestClock>) -> Engine {
     let limits = BookLimits {
         pending_max: PENDING_MAX as u64,
+        pending_hard_max: PENDING_MAX as u64 + 2,
         body_cache_bytes: 600,
         idempotency_window_ms: WINDOW_MS,
         idempotency_keys_max: 1_000,

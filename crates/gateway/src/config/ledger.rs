@@ -18,6 +18,8 @@ pub enum LedgerSettings {
 #[derive(Debug, Clone)]
 pub struct SharedSettings {
     pub pending_max: u64,
+    /// For messages of high priority.
+    pub pending_hard_max: u64,
     pub group_max: usize,
     pub idempotency_window_ms: u64,
     pub retention_ms: u64,
@@ -79,8 +81,11 @@ impl LedgerSettings {
 
 impl SharedSettings {
     fn read(reader: &mut Reader<'_>) -> Self {
+        let pending_max = reader.number("ledger.pending_max", 1..=1_000_000_000);
+        let high_percent = reader.number("ledger.pending_high_percent", 0..=100);
         let settings = Self {
-            pending_max: reader.number("ledger.pending_max", 1..=1_000_000_000),
+            pending_max,
+            pending_hard_max: pending_max + (pending_max * high_percent).div_ceil(100),
             group_max: reader.size("ledger.group_max", 1..=65_536),
             idempotency_window_ms: reader.number("ledger.idempotency_window_ms", 1_000..=YEAR_MS),
             retention_ms: reader.number("ledger.retention_ms", 1_000..=100 * YEAR_MS),

@@ -46,9 +46,8 @@ pub fn overloaded() -> ApiError {
 }
 
 pub fn full() -> ApiError {
-    let message =
-        "as many messages or slots are held as the gateway may hold; nothing was stored, try again later";
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "ledger_full", message).retry_after_ms(LATER_MS)
+    let message = "as many messages, slots or queues are held as the gateway may hold; nothing was stored, try again later";
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "ledger_full", message).retry_after_ms(LATER_MS)
 }
 
 fn unavailable() -> ApiError {

@@ -156,7 +156,7 @@ async fn a_full_ledger_and_a_draining_gateway_say_so() {
     let site = Site::on(FaultyLedger::new(Setup { pending_max: 1, ..Setup::default() }), 8).await;
     assert_eq!(site.post("/api/send", message()).await.0, 200);
     let (status, body, response) = site.post("/api/send", message()).await;
-    assert_eq!((status, &body["code"]), (503, &json!("ledger_full")));
+    assert_eq!((status, &body["code"]), (429, &json!("ledger_full")));
     assert!(response.headers().contains_key("retry-after"));
     site.gateway.drain();
     let (status, body, _) = site.get("/health/ready").await;

@@ -9,7 +9,7 @@ use crate::connection::CallError;
 use crate::open::Core;
 
 const ADMIT: &str = "SELECT * FROM admit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-                     $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)";
+                     $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)";
 
 /// Items as columns, what they share, sorted, and what the database need not count.
 pub struct Sheet<'a> {
@@ -120,9 +120,9 @@ impl<'a> Sheet<'a> {
         let hard_maxima: Vec<_> = rules.iter().map(|rule| bounded(rule.pending_hard_max)).collect();
         let chain_queues: Vec<_> = self.chains.iter().map(|chain| chain.0).collect();
         let chain_recipients: Vec<_> = self.chains.iter().map(|chain| chain.1).collect();
-        let pending_max = bounded(core.options.pending_max);
+        let (pending_max, pending_spare) = core.options.room();
         let key_window_ms = duration(core.options.idempotency_window_ms);
-        let params: [&(dyn ToSql + Sync); 34] = [
+        let params: [&(dyn ToSql + Sync); 35] = [
             &self.queue_at,
             &self.chain_at,
             &self.first_of,
@@ -156,6 +156,7 @@ impl<'a> Sheet<'a> {
             &self.keys,
             &self.keys_repeat,
             &pending_max,
+            &pending_spare,
             &key_window_ms,
         ];
         core.connections.call(ADMIT, &params).await

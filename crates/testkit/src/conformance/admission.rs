@@ -1,6 +1,6 @@
 //! What gets in, and what is answered.
 
-use tidegate_domain::{Admitted, Clock, Status};
+use tidegate_domain::{Admitted, Clock, Lane, Status};
 use tokio::task::JoinSet;
 
 use super::steps::sms;
@@ -35,6 +35,20 @@ pub async fn a_full_ledger_refuses_until_a_message_is_settled(h: &Harness) {
     h.deliver(&claim).await;
     h.put(sms("now there is room")).await;
     assert_eq!(h.admit_one(sms("and no more")).await, Admitted::Full);
+}
+
+pub async fn urgent_messages_pass_a_full_ledger_up_to_a_bound_of_their_own(h: &Harness) {
+    let (max, hard_max) = (h.setup().pending_max, h.setup().pending_hard_max);
+    h.put_all((0..max).map(|n| sms(&n.to_string()))).await;
+    let answers = h.admit((max..hard_max + 1).map(|n| sms(&n.to_string()).lane(Lane::High))).await;
+    let (last, passed) = answers.split_last().expect("some");
+    assert!(passed.len() == 2 && passed.iter().all(|answer| matches!(answer, Admitted::Admitted { .. })));
+    assert_eq!(*last, Admitted::Full);
+    assert_eq!(h.admit_one(sms("not urgent").lane(Lane::Low)).await, Admitted::Full);
+    let claim = h.claim_one().await;
+    h.deliver(&claim).await;
+    assert_eq!(h.admit_one(sms("still above the common limit")).await, Admitted::Full);
+    h.put(sms("urgent").lane(Lane::High)).await;
 }
 
 pub async fn a_full_ledger_still_knows_its_duplicates(h: &Harness) {

@@ -65,6 +65,8 @@ macro_rules! queue_cases {
             lists::a_requeued_message_is_listed_as_pending,
             requeues::a_requeued_message_is_pending_under_its_old_id,
             requeues::attempts_go_on_and_failures_begin_anew,
+            requeues::deliveries_without_an_ack_begin_anew,
+            requeues::a_dead_letter_whose_time_is_over_stays,
             requeues::an_edited_text_goes_out_instead,
             requeues::an_emptied_text_goes_out_empty,
             requeues::a_delayed_requeue_is_due_later,

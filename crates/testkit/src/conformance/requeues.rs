@@ -5,7 +5,7 @@ use tidegate_domain::{
 };
 use tokio::task::JoinSet;
 
-use super::queue_steps::requeue_of;
+use super::queue_steps::{ACK_MS, accepted, requeue_of};
 use super::steps::{dead, retry, sms, text};
 use crate::Harness;
 
@@ -50,6 +50,38 @@ pub async fn attempts_go_on_and_failures_begin_anew(h: &Harness) {
     assert_eq!(h.settle(&claim, dead()).await, Settled::Done);
     let numbers: Vec<_> = h.record(id).await.attempts.iter().map(|attempt| attempt.number).collect();
     assert_eq!(numbers, [1, 2, 3, 5]);
+}
+
+/// One that was never acknowledged has all its chances again.
+pub async fn deliveries_without_an_ack_begin_anew(h: &Harness) {
+    let id = h.put(sms("a").needs_ack()).await;
+    for _ in 0..2 {
+        assert_eq!(h.settle(&h.claim_one().await, accepted()).await, Settled::Done);
+        h.clock.advance_ms(ACK_MS);
+    }
+    let last = h.claim_one().await;
+    assert_eq!((last.attempt, last.ack_attempts), (3, 2));
+    assert_eq!(h.settle(&last, dead()).await, Settled::Done);
+    assert_eq!(h.requeue(requeue_of(id)).await, Requeued::Requeued);
+    h.reopen().await.expect("reopen");
+    let claim = h.claim_one().await;
+    assert_eq!((claim.attempt, claim.failures, claim.ack_attempts), (5, 0, 0));
+    assert_eq!(h.settle(&claim, accepted()).await, Settled::Done);
+    h.clock.advance_ms(ACK_MS);
+    h.reopen().await.expect("reopen");
+    assert_eq!(h.claim_one().await.ack_attempts, 1);
+}
+
+/// It would end at once: there is nothing to be had from it but its loss.
+pub async fn a_dead_letter_whose_time_is_over_stays(h: &Harness) {
+    let expires = h.clock.now().plus_ms(1_000);
+    let id = h.put_dead(sms("a").expires(expires)).await;
+    assert_eq!(h.requeue(Requeue { delay_ms: 1_000, ..requeue_of(id) }).await, Requeued::Expired);
+    h.clock.advance_ms(1_000);
+    assert_eq!(h.requeue(requeue_of(id)).await, Requeued::Expired);
+    assert_eq!(h.record(id).await.status, Status::Dead);
+    let books = h.counts().await;
+    assert_eq!((books.dead, books.pending), (1, 0));
 }
 
 pub async fn an_edited_text_goes_out_instead(h: &Harness) {
@@ -219,8 +251,8 @@ pub async fn the_books_balance_through_deaths_and_requeues(h: &Harness) {
 pub async fn a_requeued_message_expires_all_the_same(h: &Harness) {
     let at: Timestamp = h.clock.now().plus_ms(100);
     let id = h.put_dead(sms("a").expires(at)).await;
-    assert_eq!(h.requeue(Requeue { delay_ms: 200, ..requeue_of(id) }).await, Requeued::Requeued);
-    h.clock.advance_ms(200);
+    assert_eq!(h.requeue(Requeue { delay_ms: 50, ..requeue_of(id) }).await, Requeued::Requeued);
+    h.clock.advance_ms(100);
     assert_eq!(h.claim(9).await, []);
     h.ledger().sweep().await.expect("sweep");
     assert_eq!(h.status(id).await, Status::Expired);

@@ -56,6 +56,7 @@ pub(super) fn compare_sequences<B: Backend, S, F>(
         let outcome = runtime.block_on(async {
             let setup = Setup {
                 pending_max: PENDING_MAX,
+                pending_hard_max: PENDING_MAX + 2,
                 slots_max: SLOTS_MAX,
                 slot_retention_ms: SLOT_RETENTION_MS,
                 queue_rules: vec![named("queue2", loose()), named("queue3", narrow(3, 5))],

@@ -8,19 +8,23 @@ use crate::Setup;
 
 impl Rules {
     pub fn requeue(&mut self, requeue: Requeue, now: Timestamp, setup: &Setup) -> Requeued {
-        let Some((queue, lane)) =
-            self.dead(requeue.id).map(|row| (row.record.queue.clone(), row.record.lane))
+        let Some((queue, lane, expires)) = self
+            .dead(requeue.id)
+            .map(|row| (row.record.queue.clone(), row.record.lane, row.record.expires_at))
         else {
             return Requeued::NotDead;
         };
-        if !self.has_room(setup) || !self.queue_has_room(&queue, lane, setup) {
+        if expires.is_some_and(|at| at <= now.plus_ms(requeue.delay_ms)) {
+            return Requeued::Expired;
+        }
+        if !self.has_room(lane, setup) || !self.queue_has_room(&queue, lane, setup) {
             return Requeued::Full;
         }
         self.last_order += 1;
         let order = self.last_order;
         let Some(row) = self.dead(requeue.id) else { return Requeued::NotDead };
         row.order = order;
-        row.failures = 0;
+        (row.failures, row.acks) = (0, 0);
         row.held_until = None;
         row.spent = row.record.attempts.last().map_or(0, |attempt| attempt.number) + 1;
         let result = AttemptResult::Requeued;

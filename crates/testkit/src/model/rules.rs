@@ -72,7 +72,7 @@ impl Rules {
                 Admitted::KeyConflict { id: used.id }
             };
         }
-        if !self.has_room(setup) {
+        if !self.has_room(admission.lane, setup) {
             return Admitted::Full;
         }
         if !self.queue_has_room(&admission.queue, admission.lane, setup) {
@@ -262,8 +262,9 @@ impl Rules {
         }
     }
 
-    pub(super) fn has_room(&self, setup: &Setup) -> bool {
-        self.rows.iter().filter(|row| row.is_pending()).count() < setup.pending_max
+    pub(super) fn has_room(&self, lane: Lane, setup: &Setup) -> bool {
+        let pending = self.rows.iter().filter(|row| row.is_pending()).count();
+        pending < setup.pending_max || lane == Lane::High && pending < setup.pending_hard_max
     }
 
     pub(super) fn queue_has_room(&self, queue: &QueueName, lane: Lane, setup: &Setup) -> bool {

@@ -1,7 +1,7 @@
 //! What is let in, and at whose charge.
 
 use tidegate_domain::limits::Quota;
-use tidegate_domain::{Admission, Admitted, Due, MessageId, Timestamp, UserId};
+use tidegate_domain::{Admission, Admitted, Due, Lane, MessageId, Timestamp, UserId, has_room};
 
 use super::super::rows::{MessageRow, QuotaRow};
 use super::{Book, Group, Undo};
@@ -27,7 +27,7 @@ impl Book {
                 return Admitted::Full;
             }
         }
-        if !self.has_room(group) || !self.queues.has_place_for(&admission.queue) {
+        if !self.has_room(admission.lane, group) || !self.queues.has_place_for(&admission.queue) {
             return Admitted::Full;
         }
         let known = self.queues.id(&admission.queue);
@@ -86,9 +86,9 @@ impl Book {
     }
 
     /// Whether one more message fits into the ledger.
-    pub(super) fn has_room(&self, group: &Group) -> bool {
+    pub(super) fn has_room(&self, lane: Lane, group: &Group) -> bool {
         let pending = group.totals.pending().unwrap_or(u64::MAX);
-        pending < self.pending_max && self.seq_next < MessageId::SEQ_MAX
+        has_room(pending, lane, self.pending_max, self.pending_hard_max) && self.seq_next < MessageId::SEQ_MAX
     }
 
     pub(in crate::embedded) fn put_quota(

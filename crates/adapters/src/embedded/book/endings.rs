@@ -200,7 +200,10 @@ impl Book {
         }
         let pending = self.pending_in(message.queue, group);
         let rule = self.queues.get(message.queue).map(|queue| queue.rule).unwrap_or_default();
-        if !self.has_room(group) || !rule.lets_in(pending, message.lane) {
+        if message.expires.is_some_and(|at| at <= now.plus_ms(requeue.delay_ms)) {
+            return Requeued::Expired;
+        }
+        if !self.has_room(message.lane, group) || !rule.lets_in(pending, message.lane) {
             return Requeued::Full;
         }
         group.ending.insert(message.seq, Status::Pending);

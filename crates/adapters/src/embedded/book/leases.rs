@@ -249,6 +249,7 @@ mod tests {
     fn book() -> Book {
         let limits = BookLimits {
             pending_max: 10_000,
+            pending_hard_max: 10_000,
             body_cache_bytes: 4_000,
             idempotency_window_ms: 0,
             idempotency_keys_max: 0,

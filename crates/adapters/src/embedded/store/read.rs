@@ -167,9 +167,8 @@ pub(super) fn dead(db: &Connection, id: MessageId, salt: u32) -> rusqlite::Resul
     if MessageId::new(message.at, seq, salt) != id {
         return Ok(None);
     }
-    let tried = attempts(db, seq)?;
-    let acks = tried.iter().filter(|attempt| attempt.result == AttemptResult::Accepted).count();
-    let tries = Tries { last: outcome.attempt, failures: 0, acks: u16::try_from(acks).unwrap_or(u16::MAX) };
+    // What comes back begins anew.
+    let tries = Tries { last: outcome.attempt, ..Tries::default() };
     let OutcomeRow { at, attempt: number, latency_ms, reason, .. } = outcome;
     let result = AttemptResult::Failed;
     let last = AttemptRow { seq, number, at, latency_ms, reason, due: at, result, order: 0 };

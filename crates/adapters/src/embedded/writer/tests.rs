@@ -14,6 +14,7 @@ use super::*;
 fn writer() -> (TempDir, Writer) {
     let limits = BookLimits {
         pending_max: 100,
+        pending_hard_max: 100,
         body_cache_bytes: 1_000,
         idempotency_window_ms: 0,
         idempotency_keys_max: 0,

@@ -32,6 +32,7 @@ struct Tally {
     requeued: usize,
     not_dead: usize,
     full: usize,
+    expired: usize,
     /// There are more that match: ask again.
     more: bool,
 }
@@ -74,6 +75,10 @@ pub async fn one(
             )
         }
         Some(Requeued::Full) => Err(full()),
+        Some(Requeued::Expired) => {
+            let message = "its time to live is over, so it would expire at once; it stays a dead letter";
+            Err(ApiError::new(StatusCode::CONFLICT, "expired", message))
+        }
         Some(Requeued::NotDead) | None => Err(not_dead(id)),
     }
 }
@@ -154,6 +159,7 @@ async fn requeue(
             Requeued::Requeued => tally.requeued += 1,
             Requeued::NotDead => tally.not_dead += 1,
             Requeued::Full => tally.full += 1,
+            Requeued::Expired => tally.expired += 1,
         }
     }
     Ok(())

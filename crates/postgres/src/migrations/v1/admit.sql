@@ -16,7 +16,7 @@ CREATE FUNCTION admit(
     p_book_high bigint[], p_book_normal bigint[], p_book_low bigint[],
     p_chain_queue text[], p_chain_recipient text[], p_chain_high integer[], p_chain_normal integer[],
     p_chain_low integer[], p_users text[], p_charges integer[], p_keys bytea[], p_keys_repeat boolean,
-    p_pending_max bigint, p_key_window_ms bigint,
+    p_pending_max bigint, p_pending_spare bigint, p_key_window_ms bigint,
     OUT verdicts smallint[], OUT at bigint, OUT seqs bigint[], OUT ats bigint[], OUT dues bigint[],
     OUT maxima bigint[], OUT windows bigint[], OUT counts bigint[], OUT sinces bigint[]
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -58,7 +58,8 @@ BEGIN
         FROM admit_singly(
             at, p_queue_at, p_chain_at, p_recipient, p_lane, p_due, p_expires, p_user_at, p_horizon_ms, p_key_at,
             p_fingerprint, p_headers, p_ack, p_body, p_checksum, p_queues, p_queue_max, p_queue_hard_max,
-            p_chain_queue, p_chain_recipient, p_users, p_charges, p_keys, p_pending_max, p_key_window_ms) s;
+            p_chain_queue, p_chain_recipient, p_users, p_charges, p_keys, p_pending_max,
+            p_pending_spare, p_key_window_ms) s;
         RETURN;
     END IF;
     IF cardinality(p_new_queues) > 0 THEN

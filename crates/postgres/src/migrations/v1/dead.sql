@@ -1,9 +1,10 @@
 -- Makes dead letters pending again, at the end of their chains: with all their attempts, the failed ones forgotten.
 -- The rules name queues with limits; the queue '' is every other one.
--- answer: 0 requeued, 1 not dead, 2 full.
+-- answer: 0 requeued, 1 not dead, 2 full, 3 expired: it would end before it is due.
 CREATE FUNCTION requeue(
     p_seq bigint[], p_ms bigint[], p_delay_ms bigint[], p_body bytea[], p_checksum bigint[],
-    p_rule_queues text[], p_rule_max bigint[], p_rule_hard_max bigint[], p_pending_max bigint
+    p_rule_queues text[], p_rule_max bigint[], p_rule_hard_max bigint[], p_pending_max bigint,
+    p_pending_spare bigint
 ) RETURNS TABLE (answer smallint) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -23,16 +24,19 @@ BEGIN
     now := now_ms();
     room := room_in('', p_pending_max, items, now);
     FOR r IN
-        SELECT i.place::integer AS place, d.queue, d.lane,
+        SELECT i.place::integer AS place, d.queue, d.lane, d.expires_at,
             min(i.place) OVER (PARTITION BY d.seq)::integer AS first_place
         FROM unnest(p_seq, p_ms) WITH ORDINALITY AS i (seq, ms, place)
         LEFT JOIN LATERAL (
-            SELECT m.seq, m.queue, m.lane FROM outcome o JOIN message m USING (seq)
+            SELECT m.seq, m.queue, m.lane, m.expires_at FROM outcome o JOIN message m USING (seq)
             WHERE o.seq = i.seq AND o.status = 2 AND m.admitted_at = i.ms) d ON true
         ORDER BY i.place
     LOOP
         IF r.queue IS NULL OR answers[r.first_place] = 0 THEN
             answers[r.place] := 1;
+            CONTINUE;
+        ELSIF r.expires_at <= now + p_delay_ms[r.place] THEN
+            answers[r.place] := 3;
             CONTINUE;
         END IF;
         rule := coalesce(array_position(p_rule_queues, r.queue), array_position(p_rule_queues, ''));
@@ -45,7 +49,7 @@ BEGIN
                 rooms[k] := room_in(r.queue, p_rule_max[rule], items, now);
             END IF;
         END IF;
-        IF room <= 0 OR rooms[k] <= 0
+        IF room <= 0 AND NOT (r.lane = 0 AND room + p_pending_spare > 0) OR rooms[k] <= 0
             AND NOT (r.lane = 0 AND rooms[k] + p_rule_hard_max[rule] - p_rule_max[rule] > 0)
         THEN
             answers[r.place] := 2;
@@ -102,8 +106,7 @@ BEGIN
         chain_at, recipients, lanes, expiries, queues, chain_queue, chain_recipient);
     -- They keep their own numbers; the new ones are their places.
     UPDATE pending p SET seq = s.seq, admitted_at = s.ms,
-        spent = (SELECT max(a.number) FROM attempt a WHERE a.seq = s.seq),
-        acks = (SELECT count(*) FROM attempt a WHERE a.seq = s.seq AND a.result = 2)
+        spent = (SELECT max(a.number) FROM attempt a WHERE a.seq = s.seq)
     FROM unnest(numbers, seqs, ms) AS s (number, seq, ms) WHERE p.seq = s.number;
     PERFORM book(queues, lanes, array_fill(2::smallint, ARRAY[items]), array_fill(0::smallint, ARRAY[items]));
 END

@@ -6,7 +6,7 @@ CREATE FUNCTION admit_singly(
     p_headers text[], p_ack boolean[], p_body bytea[], p_checksum bigint[],
     p_queues text[], p_queue_max bigint[], p_queue_hard_max bigint[],
     p_chain_queue text[], p_chain_recipient text[], p_users text[], p_charges integer[], p_keys bytea[],
-    p_pending_max bigint, p_key_window_ms bigint,
+    p_pending_max bigint, p_pending_spare bigint, p_key_window_ms bigint,
     OUT verdicts smallint[], OUT seqs bigint[], OUT ats bigint[], OUT dues bigint[],
     -- By user: the quota's window.
     OUT maxima bigint[], OUT windows bigint[],
@@ -94,7 +94,7 @@ BEGIN
                 ats[i] := kept.admitted_at;
             END IF;
             CONTINUE;
-        ELSIF room <= 0 THEN
+        ELSIF room <= 0 AND NOT (p_lane[i] = 0 AND room + p_pending_spare > 0) THEN
             verdicts[i] := 6;
             CONTINUE;
         ELSIF queue_room[q] <= 0 AND NOT (p_lane[i] = 0 AND queue_hard_room[q] > 0) THEN
