@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidegate_testkit::services::{Tied, program};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Reached only when something hangs: a broker that has never run before takes its time.
+const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
 
 /// A network that nothing but its containers is in: a switch in a namespace of its own.

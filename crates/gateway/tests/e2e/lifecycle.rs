@@ -53,7 +53,8 @@ fn sigterm_drains_and_exits_with_0() {
     let asked = Instant::now();
     let stderr = gateway.stderr.clone();
     assert_eq!(gateway.stop().code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    // Not the drain timeout of 20 s: nothing is under way.
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
     stderr.wait_for("\"stopped\"");
 }
 

@@ -98,7 +98,7 @@ fn a_batch_is_all_checked_before_any_is_admitted() {
         fields(&gateway.post(path, &json!({"messages": vec![message("a", "b"); 1_001]}))),
         ["messages"]
     );
-    let many: Vec<_> = (0..1_000).map(|n| message(&format!("r{}", n % 10), &n.to_string())).collect();
+    let many: Vec<_> = (0..1_000).map(|n| message(&format!("r{}", n % 100), &n.to_string())).collect();
     let send =
         || client::post(gateway.address, path, &[("Idempotency-Key", "b1")], &json!({"messages": many}));
     let answer = send();

@@ -10,7 +10,13 @@ const CONFIG: &str = "
 name = \"jobs\"
 mode = \"reserve\"
 attempts_max = 2
-lease_ms = 1000
+lease_ms = 2000
+
+[[queues]]
+name = \"strict\"
+mode = \"reserve\"
+attempts_max = 2
+lease_ms = 600000
 
 [[queues]]
 name = \"slow\"
@@ -51,31 +57,32 @@ fn a_lease_that_ends_gives_the_message_back_and_fences_its_holder_off() {
     let first = pop(&gateway, "jobs", &[]).json();
     let second = pop(&gateway, "jobs", &[("waitSeconds", "20")]).json();
     assert_eq!((&second["id"], &second["attempt"]), (&first["id"], &json!(2)));
+    let extended = gateway.post("/queue/extend", &json!({"receipt": receipt(&second), "seconds": 600}));
+    assert_eq!((extended.status, &extended.json()["status"]), (200, &json!("extended")));
+    assert!(extended.json()["leaseUntil"].as_str() > second["leaseUntil"].as_str());
     for path in ["/queue/ack", "/queue/nack"] {
         assert_eq!(gateway.post(path, &json!({"receipt": receipt(&first)})).status, 409);
     }
     assert_eq!(gateway.post("/queue/extend", &json!({"receipt": receipt(&first), "seconds": 5})).status, 409);
-    let extended = gateway.post("/queue/extend", &json!({"receipt": receipt(&second), "seconds": 600}));
-    assert_eq!((extended.status, &extended.json()["status"]), (200, &json!("extended")));
-    assert!(extended.json()["leaseUntil"].as_str() > second["leaseUntil"].as_str());
     assert_eq!(gateway.post("/queue/ack", &json!({"receipt": receipt(&second)})).status, 200);
 }
 
 #[test]
 fn nacks_end_in_a_dead_letter_and_so_do_leases_that_nobody_settles() {
     let (_dir, gateway) = reserving();
-    let id = push(&gateway, "jobs", "a", &[]).json()["id"].as_str().unwrap().to_owned();
+    let id = push(&gateway, "strict", "a", &[]).json()["id"].as_str().unwrap().to_owned();
     let nack = |popped: &Value| {
         let body = json!({"receipt": receipt(popped), "reason": "no ink", "delaySeconds": 0});
         gateway.post("/queue/nack", &body).json()
     };
-    assert_eq!(nack(&pop(&gateway, "jobs", &[]).json())["status"], "requeued");
-    assert_eq!(nack(&pop(&gateway, "jobs", &[]).json())["status"], "dead");
+    assert_eq!(nack(&pop(&gateway, "strict", &[]).json())["status"], "requeued");
+    assert_eq!(nack(&pop(&gateway, "strict", &[]).json())["status"], "dead");
     let record = gateway.get(&format!("/api/v1/messages/{id}")).json();
     assert_eq!((&record["status"], record["attempts"].as_array().unwrap().len()), (&json!("dead"), 2));
     assert_eq!(record["reason"], "gave up after 2 attempts: no ink");
-    let stats = gateway.get("/api/v1/stats").json()["queues"][0].clone();
-    assert_eq!((&stats["queue"], &stats["retried"], &stats["dead"]), (&json!("jobs"), &json!(1), &json!(1)));
+    let stats = gateway.get("/api/v1/stats").json();
+    let strict = stats["queues"].as_array().unwrap().iter().find(|queue| queue["queue"] == "strict").unwrap();
+    assert_eq!((&strict["retried"], &strict["dead"]), (&json!(1), &json!(1)));
 
     let id = push(&gateway, "jobs", "b", &[]).json()["id"].as_str().unwrap().to_owned();
     assert_eq!(pop(&gateway, "jobs", &[]).json()["attempt"], 1);
