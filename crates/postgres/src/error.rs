@@ -37,6 +37,8 @@ pub const RACE: &str = "TG001";
 pub const NO_PARTITION: &str = "23514";
 /// A slot configuration has changed since it was read: to be read anew.
 pub const STALE_CONFIG: &str = "TG002";
+/// All open time is full that the statement knows of, and there is more: to be asked for anew.
+pub const MORE_RANGES: &str = "TG003";
 
 /// A statement is its own transaction, so what failed with an answer has not happened. Without an answer, or when
 /// the server is going down with it, nobody knows.

@@ -1,8 +1,9 @@
-use std::collections::HashMap;
+mod places;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
     LedgerError, Order, Reservation, Reserved, Slot, SlotConfig, SlotConfigName, SlotMessage, Timestamp,
 };
@@ -13,11 +14,10 @@ use crate::admit::{RACES_MAX, places};
 use crate::batch::Operation;
 use crate::codes::{bounded, checksum, lane_code, limit, nonsense};
 use crate::connection::CallError;
-use crate::error::{Access, NO_PARTITION, RACE, STALE_CONFIG};
+use crate::error::{Access, MORE_RANGES, NO_PARTITION, RACE, STALE_CONFIG};
 use crate::open::Core;
 
-const RESERVE: &str = "SELECT * FROM reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-                       $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)";
+pub use self::places::{Places, Reach};
 
 /// Stretches of open time that one event is looked for in: some weeks of business hours.
 pub const RANGES_MAX: usize = 64;
@@ -25,87 +25,89 @@ pub const RANGES_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Reservations(pub Arc<Core>);
 
-/// Where an event may land, in the terms of the tables.
-#[derive(Debug, Default)]
-pub struct Places {
-    pub first: i64,
-    /// What the first window may hold of all, in proportion to what is left of it.
-    pub share: i64,
-    pub first_at: i64,
-    pub jitter_ms: i64,
-    /// Open windows after the first, as ranges without their end.
-    pub from: Vec<i64>,
-    pub past: Vec<i64>,
-}
-
-impl Places {
-    pub fn new(rule: &SlotRule, requested: Timestamp, jitter: u64) -> Self {
-        let first = rule.window_of(requested);
-        let start = rule.window_start(first);
-        let left_ms = rule.window_ms - requested.since_ms(start);
-        let is_open = rule.calendar.next_open(start, rule.window_ms) == Some(start);
-        let share = u128::from(rule.max_per_window) * u128::from(left_ms) / u128::from(rule.window_ms);
-        let mut places = Self {
-            first,
-            share: if is_open { i64::try_from(share).unwrap_or(i64::MAX) } else { 0 },
-            first_at: requested.plus_ms(jitter % left_ms).millis(),
-            jitter_ms: (jitter % rule.window_ms).cast_signed(),
-            ..Self::default()
-        };
-        let end = first.saturating_add_unsigned(rule.headroom_windows).saturating_add(1);
-        let mut window = first.saturating_add(1);
-        while window < end && places.from.len() < RANGES_MAX {
-            let Some(open) = rule.calendar.next_open(rule.window_start(window), rule.window_ms) else {
-                break;
-            };
-            let from = rule.window_of(open);
-            let past = rule.window_of(rule.calendar.open_until(open)).min(end);
-            if from >= end {
-                break;
-            }
-            places.from.push(from);
-            places.past.push(past.max(from + 1));
-            window = past.max(from + 1);
-        }
-        places
-    }
-}
-
 #[async_trait]
 impl Operation for Reservations {
     type Item = Reservation;
     type Answer = Reserved;
 
     async fn run(&self, items: Vec<Reservation>) -> Result<Vec<Reserved>, LedgerError> {
-        let core = &self.0;
-        let mut tries = 0;
-        let rows = loop {
-            let configs = configs_of(core, &items).await?;
-            match send(core, &items, &configs).await {
-                Err(error) if error.is_code(RACE) && tries < RACES_MAX => tries += 1,
-                Err(error) if error.is_code(NO_PARTITION) && tries < RACES_MAX => {
-                    core.make_partitions().await?;
-                    tries += 1;
+        let mut answers = Vec::with_capacity(items.len());
+        let mut parts = VecDeque::from([(items, Reach::default())]);
+        while let Some((part, reach)) = parts.pop_front() {
+            match decide(&self.0, &part, reach).await {
+                Ok(rows) => answers.extend(tell(&self.0, part, &rows)?),
+                Err(Undecided::TooShort) => divide(part, reach.wider(), &mut parts),
+                // Of those before it there is an answer, which is lost with this one.
+                Err(Undecided::Failed(error)) if !answers.is_empty() => {
+                    return Err(LedgerError::OutcomeUnknown(error.to_string()));
                 }
-                Err(error) if error.is_code(STALE_CONFIG) && tries < RACES_MAX => {
-                    core.slot_configs.forget_all();
-                    tries += 1;
-                }
-                result => break result.map_err(|error| error.meaning(Access::Write))?,
+                Err(Undecided::Failed(error)) => return Err(error),
             }
-        };
-        if rows.len() != items.len() {
-            return Err(nonsense("number of answers", rows.len()));
         }
-        for message in items.iter().filter_map(|item| item.message.as_ref()) {
-            core.wakes.wake(&message.queue);
-        }
-        items.into_iter().zip(&rows).map(|(item, row)| answer(core, item, row)).collect()
+        Ok(answers)
     }
 
     fn bytes(item: &Reservation) -> usize {
         item.message.as_ref().map_or(0, |message| message.body.len())
     }
+}
+
+/// Why a batch has no answers.
+#[derive(Debug)]
+enum Undecided {
+    /// Somebody found all open time full that was looked through. Nothing has happened.
+    TooShort,
+    Failed(LedgerError),
+}
+
+impl From<LedgerError> for Undecided {
+    fn from(error: LedgerError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// In order: those of the first part are decided before the next.
+fn divide(mut items: Vec<Reservation>, reach: Reach, parts: &mut VecDeque<(Vec<Reservation>, Reach)>) {
+    let mut later = Vec::new();
+    while items.len() > reach.events_max() {
+        let rest = items.split_off(reach.events_max());
+        later.push(std::mem::replace(&mut items, rest));
+    }
+    later.push(items);
+    for part in later.into_iter().rev() {
+        parts.push_front((part, reach));
+    }
+}
+
+async fn decide(core: &Core, items: &[Reservation], reach: Reach) -> Result<Vec<Row>, Undecided> {
+    let mut tries = 0;
+    let rows = loop {
+        let configs = configs_of(core, items).await?;
+        match send(core, items, &configs, reach).await {
+            Err(error) if error.is_code(RACE) && tries < RACES_MAX => tries += 1,
+            Err(error) if error.is_code(NO_PARTITION) && tries < RACES_MAX => {
+                core.make_partitions().await?;
+                tries += 1;
+            }
+            Err(error) if error.is_code(STALE_CONFIG) && tries < RACES_MAX => {
+                core.slot_configs.forget_all();
+                tries += 1;
+            }
+            Err(error) if error.is_code(MORE_RANGES) => return Err(Undecided::TooShort),
+            result => break result.map_err(|error| error.meaning(Access::Write))?,
+        }
+    };
+    if rows.len() != items.len() {
+        return Err(nonsense("number of answers", rows.len()).into());
+    }
+    Ok(rows)
+}
+
+fn tell(core: &Core, items: Vec<Reservation>, rows: &[Row]) -> Result<Vec<Reserved>, LedgerError> {
+    for message in items.iter().filter_map(|item| item.message.as_ref()) {
+        core.wakes.wake(&message.queue);
+    }
+    items.into_iter().zip(rows).map(|(item, row)| answer(core, item, row)).collect()
 }
 
 type Configs = HashMap<SlotConfigName, Option<Arc<SlotConfig>>>;
@@ -120,12 +122,17 @@ async fn configs_of(core: &Core, items: &[Reservation]) -> Result<Configs, Ledge
     Ok(configs)
 }
 
-async fn send(core: &Core, items: &[Reservation], configs: &Configs) -> Result<Vec<Row>, CallError> {
+async fn send(
+    core: &Core,
+    items: &[Reservation],
+    configs: &Configs,
+    reach: Reach,
+) -> Result<Vec<Row>, CallError> {
     let rule_of = |item: &Reservation| configs.get(&item.config).and_then(|config| config.as_ref());
     let all_places: Vec<Places> = items
         .iter()
         .map(|item| match rule_of(item) {
-            Some(config) => Places::new(&config.rule, item.requested, item.jitter),
+            Some(config) => Places::new(&config.rule, item.requested, item.jitter, reach),
             None => Places::default(),
         })
         .collect();
@@ -198,6 +205,7 @@ async fn send(core: &Core, items: &[Reservation], configs: &Configs) -> Result<V
         &chain_queues,
         &chain_recipients,
         &pending_max,
+        &pending_spare,
         &slots_max,
     ];
     core.connections.call(RESERVE, &params).await

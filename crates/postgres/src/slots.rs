@@ -7,10 +7,15 @@ use tidegate_domain::{
 
 use crate::Postgres;
 use crate::codes::{bounded, nonsense};
-use crate::reserve::Places;
+use crate::connection::Params;
+use crate::error::{Access, MORE_RANGES};
+use crate::reserve::{Places, Reach};
 
 const SLOT: &str = "SELECT s.config, s.requested, s.scheduled, s.window_start, s.created_at, s.message_seq, \
                     m.admitted_at FROM slot s LEFT JOIN message m ON m.seq = s.message_seq WHERE s.event = $1";
+
+const PLACE: &str = "SELECT slot_place($1, $2, $3, $4, $5) \
+                     WHERE (SELECT coalesce(sum(held), 0)::bigint FROM slot_book) < $6";
 
 #[async_trait]
 impl Slots for Postgres {
@@ -57,21 +62,17 @@ impl Slots for Postgres {
         let Some(config) = self.core.slot_versions(&config, 1).await?.pop() else {
             return Ok(Forecast::UnknownConfig);
         };
-        let places = Places::new(&config.rule, requested, jitter);
-        let rows = self
-            .core
-            .read(
-                "SELECT slot_place($1, $2, $3, $4, $5) WHERE (SELECT coalesce(sum(held), 0)::bigint FROM slot_book) < $6",
-                &[
-                    &config.name.as_str(),
-                    &places.first,
-                    &places.share,
-                    &places.from,
-                    &places.past,
-                    &bounded(self.core.options.slots_max),
-                ],
-            )
-            .await?;
+        let (name, slots_max) = (config.name.as_str(), bounded(self.core.options.slots_max));
+        let mut reach = Reach::default();
+        let (places, rows) = loop {
+            let places = Places::new(&config.rule, requested, jitter, reach);
+            let params: Params<'_> =
+                &[&name, &places.first, &places.share, &places.from, &places.past, &slots_max];
+            match self.core.connections.call(PLACE, params).await {
+                Err(error) if error.is_code(MORE_RANGES) => reach = reach.wider(),
+                result => break (places, result.map_err(|error| error.meaning(Access::Read))?),
+            }
+        };
         let Some(window) = rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) else {
             return Ok(Forecast::NoRoom);
         };

@@ -201,6 +201,7 @@ macro_rules! slot_cases {
             slot_configs::blackouts_have_no_capacity,
             slot_configs::outside_business_hours_there_is_no_capacity,
             slot_releases::a_slot_given_back_is_taken_by_the_next_event,
+            slot_configs::an_event_finds_room_beyond_many_full_stretches_of_open_time,
             slot_releases::an_unknown_event_gives_nothing_back,
             slot_releases::an_event_that_gave_its_slot_back_may_ask_again,
             slot_releases::a_slot_given_back_deletes_its_waiting_message,

@@ -1,9 +1,9 @@
 //! Versions are kept, one is active, and windows keep what they hold.
 
 use tidegate_domain::limits::slot::{BusinessHours, Calendar, Period, SlotRule};
-use tidegate_domain::{Clock, Reserved, SlotConfig, SlotConfigPut};
+use tidegate_domain::{Clock, Forecast, Reserved, SlotConfig, SlotConfigPut};
 
-use super::slot_steps::{WINDOW_MS, ask, at_ms, per_window, slot_config, window};
+use super::slot_steps::{WINDOW_MS, ask, assigned, at_ms, per_window, slot_config, window};
 use crate::Harness;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -118,4 +118,35 @@ pub async fn outside_business_hours_there_is_no_capacity(h: &Harness) {
     let monday_at_nine = at_ms(34 * HOUR_MS);
     assert_eq!(h.assign(ask("b")).await.window_start, monday_at_nine);
     assert_eq!(h.assign(ask("c").after_ms(HOUR_MS)).await.window_start, monday_at_nine.plus_ms(HOUR_MS / 2));
+}
+
+/// An hour on each weekday, in a window of its own.
+pub async fn an_event_finds_room_beyond_many_full_stretches_of_open_time(h: &Harness) {
+    let days = ["MON", "TUE", "WED", "THU", "FRI"].map(str::to_owned);
+    let hours = BusinessHours::new("UTC", &days, "09:00", "10:00").expect("business hours");
+    let calendar = Calendar { blackouts: Vec::new(), business_hours: Some(hours) };
+    let rule = SlotRule { max_per_window: 1, window_ms: HOUR_MS, headroom_windows: 1_000_000, calendar };
+    h.put_slots("default", rule.clone()).await;
+    // The first is on the Monday after the cases' start, a Saturday at 22:00.
+    let opens = |nth: u64| at_ms(HOUR_MS * (11 + 24 * (1 + nth / 5 * 7 + nth % 5)));
+    let starts = |reserved: Vec<Reserved>| -> Vec<_> {
+        reserved.into_iter().map(|reserved| assigned(reserved).window_start).collect()
+    };
+    let batch = h.reserve((0..290).map(|n| ask(&n.to_string()))).await;
+    assert_eq!(starts(batch), (0..290).map(opens).collect::<Vec<_>>());
+    for nth in 290..293 {
+        let forecast = h.forecast(&ask("next")).await;
+        assert_eq!(forecast, Forecast::At { window_start: opens(nth), scheduled: opens(nth) });
+        assert_eq!(h.assign(ask(&nth.to_string())).await.window_start, opens(nth));
+    }
+    let asked_for = |nth: u64| ask("there").after_ms(opens(nth).since_ms(at_ms(0)));
+    let batch = h.reserve([ask("before"), asked_for(293)]).await;
+    assert_eq!(starts(batch), [opens(293), opens(294)], "in order, however far the first one has to look");
+    // The headroom ends them all the same: the last of them is the hundredth.
+    let headroom_windows = opens(99).since_ms(at_ms(0)) / HOUR_MS;
+    h.put_slots("near", SlotRule { headroom_windows, ..rule }).await;
+    let near = h.reserve((0..101).map(|n| ask(&format!("near {n}")).of("near"))).await;
+    assert_eq!(near.last(), Some(&Reserved::NoRoom));
+    assert_eq!(starts(near[..100].to_vec()), (0..100).map(opens).collect::<Vec<_>>());
+    assert_eq!(h.forecast(&ask("near").of("near")).await, Forecast::NoRoom);
 }

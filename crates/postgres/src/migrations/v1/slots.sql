@@ -54,7 +54,8 @@ CREATE TABLE slot_run (
 );
 
 -- The first window with room: the requested one, if it holds less than its share, or the first that is not full within
--- the ranges of open windows (from, and one past the end).
+-- the ranges of open windows (from, and one past the end). A range that ends before it begins stands for those that the
+-- caller has left out.
 CREATE FUNCTION slot_place(p_config text, p_first bigint, p_share bigint, p_from bigint[], p_past bigint[])
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -67,6 +68,9 @@ BEGIN
         RETURN p_first;
     END IF;
     FOR i IN 1 .. cardinality(p_from) LOOP
+        IF p_past[i] < p_from[i] THEN
+            RAISE EXCEPTION 'more open windows are needed' USING ERRCODE = 'TG003';
+        END IF;
         SELECT r.past_end INTO run_ends FROM slot_run r
         WHERE r.config = p_config AND r.first <= p_from[i] ORDER BY r.first DESC LIMIT 1;
         place := greatest(p_from[i], run_ends);
