@@ -19,8 +19,8 @@ use crate::open::Core;
 
 pub use self::places::{Places, Reach};
 
-/// Stretches of open time that one event is looked for in: some weeks of business hours.
-pub const RANGES_MAX: usize = 64;
+const RESERVE: &str = "SELECT * FROM reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
+                       $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)";
 
 #[derive(Debug)]
 pub struct Reservations(pub Arc<Core>);
@@ -176,10 +176,10 @@ async fn send(
     let hard_maxima: Vec<_> = rules.iter().map(|rule| bounded(rule.pending_hard_max)).collect();
     let chain_queues: Vec<_> = chains.iter().map(|chain| chain.0.as_str()).collect();
     let chain_recipients: Vec<_> = chains.iter().map(|chain| chain.1.as_str()).collect();
-    let (pending_max, slots_max) = (bounded(core.options.pending_max), bounded(core.options.slots_max));
+    let ((pending_max, pending_spare), slots_max) = (core.options.room(), bounded(core.options.slots_max));
     let (first, share) = (column(|places| places.first), column(|places| places.share));
     let (first_at, jitter_ms) = (column(|places| places.first_at), column(|places| places.jitter_ms));
-    let params: [&(dyn ToSql + Sync); 26] = [
+    let params: [&(dyn ToSql + Sync); 27] = [
         &event_at,
         &config_at,
         &requested,

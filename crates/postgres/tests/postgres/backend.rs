@@ -72,6 +72,7 @@ impl PostgresBackend {
             allow_unsafe_server: true,
             connections_max: 6,
             pending_max: setup.pending_max as u64,
+            pending_hard_max: setup.pending_hard_max as u64,
             idempotency_window_ms: setup.idempotency_window_ms,
             slots_max: setup.slots_max as u64,
             slot_retention_ms: setup.slot_retention_ms,

@@ -9,7 +9,7 @@ CREATE FUNCTION reserve(
     p_queue_at integer[], p_chain_at integer[], p_recipient text[], p_lane smallint[], p_body bytea[],
     p_checksum bigint[], p_events text[], p_configs text[], p_versions integer[],
     p_queues text[], p_queue_max bigint[], p_queue_hard_max bigint[], p_chain_queue text[], p_chain_recipient text[],
-    p_pending_max bigint, p_slots_max bigint
+    p_pending_max bigint, p_pending_spare bigint, p_slots_max bigint
 ) RETURNS TABLE (
     verdict smallint, config text, requested bigint, scheduled bigint, window_start bigint, created_at bigint,
     message_seq bigint, message_ms bigint
@@ -72,7 +72,7 @@ BEGIN
         IF place IS NULL THEN
             verdicts[i] := 3;
             CONTINUE;
-        ELSIF q IS NOT NULL AND (room <= 0
+        ELSIF q IS NOT NULL AND (room <= 0 AND NOT (p_lane[i] = 0 AND room + p_pending_spare > 0)
             OR queue_room[q] <= 0 AND NOT (p_lane[i] = 0 AND queue_hard_room[q] > 0))
         THEN
             verdicts[i] := 4;
