@@ -125,10 +125,13 @@ fn a_bus_that_is_away_is_told_and_its_messages_wait_or_are_refused() {
             answer.json()["id"].as_str().unwrap().to_owned()
         })
         .collect();
+    let batch = json!({"messages": [{"recipient": "bob", "body": "one of many"}]});
+    let answer = gateway.post("/api/v1/messages/batch", &batch);
+    assert_eq!((answer.status, answer.header("Tidegate-Degraded")), (202, Some("true")), "{answer:?}");
     assert_eq!((gateway.get("/health/ready").status, status(&gateway).as_str()), (200, "away"));
     kafka.restart().unwrap();
     ids.iter().for_each(|id| drop(gateway.delivered(id)));
-    let lines = eventually(|| Some(sent(&gateway)).filter(|lines| lines.len() >= 20));
+    let lines = eventually(|| Some(sent(&gateway)).filter(|lines| lines.len() >= 21));
     let sent: Vec<_> = lines.iter().filter_map(|line| line.split("meanwhile ").nth(1)).collect();
     let wanted: Vec<_> = (0..20).map(|n| format!("{n}\"")).collect();
     assert_eq!(sent, wanted, "oldest first, each once");

@@ -10,6 +10,7 @@ use tidegate_edge::{ApiError, Principal, read_json, read_json_or_array};
 
 use crate::http::admission::{Accepted, admit, check_any_admitted, configured, put_accepted};
 use crate::http::answer::{self, iso, put_durability, weaker_durability};
+use crate::http::bus::put_degraded;
 use crate::http::envelope::{Envelope, RECIPIENT};
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
@@ -88,6 +89,7 @@ pub async fn send_many(
         shown.iter().zip(&results).map(|(asked, admitted)| result(asked, admitted)).collect();
     let body = json!({"accepted": accepted, "refused": results.len() - accepted, "results": items});
     let mut response = answer::json(StatusCode::ACCEPTED, &body)?;
+    put_degraded(response.headers_mut(), results.iter().flatten().any(|accepted| accepted.degraded));
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)
 }

@@ -12,6 +12,7 @@ use super::push::OPERATION;
 use super::{CONSUMER_GROUP, no_value};
 use crate::http::admission::{Accepted, admit, check_any_admitted};
 use crate::http::answer::{self, iso, put_durability};
+use crate::http::bus::put_degraded;
 use crate::http::envelope::Envelope;
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
@@ -40,8 +41,10 @@ pub async fn push(
     check_any_admitted(&results)?;
     let pushed = results.iter().flatten().filter(|accepted| !accepted.replay).count();
     metrics::counter!("tidegate_queue_pushed_total").increment(pushed as u64);
+    let degraded = results.iter().flatten().any(|accepted| accepted.degraded);
     let results: Vec<Value> = results.iter().map(result).collect();
     let mut response = answer::json(StatusCode::OK, &json!({ "results": results }))?;
+    put_degraded(response.headers_mut(), degraded);
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)
 }
