@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
 };
 use futures_util::future::BoxFuture;
 use tidegate_domain::LedgerError;
@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::error::{Access, ledger_error, lost};
+use crate::error::{Access, describe, ledger_error, lost};
 use crate::{OpenError, Options, Tls};
 
 /// How much longer than the server's own deadline an answer may take to arrive.
@@ -79,7 +79,11 @@ impl Connections {
     }
 
     pub async fn get(&self) -> Result<Object, CallError> {
-        self.pool.get().await.map_err(|error| CallError::Unsent(error.to_string()))
+        self.pool.get().await.map_err(|error| match error {
+            // Without the pool's wrapping.
+            PoolError::Backend(error) => CallError::Unsent(describe(&error)),
+            error => CallError::Unsent(error.to_string()),
+        })
     }
 
     /// One statement, its own transaction, one round trip.
@@ -172,14 +176,6 @@ impl CallError {
     }
 }
 
-/// Without the pool's wrapping: the error and what lies behind it.
-fn describe(error: &tokio_postgres::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}
-
 /// A connection that owes an answer is of no use to anybody else.
 fn give_up(client: Object, error: CallError) -> CallError {
     drop(Object::take(client));
@@ -187,11 +183,10 @@ fn give_up(client: Object, error: CallError) -> CallError {
 }
 
 pub fn config(options: &Options) -> Result<Config, OpenError> {
-    let mut config: Config = options.url.parse().map_err(|error| {
-        // The text may hold a password.
-        let error: tokio_postgres::Error = error;
-        OpenError::Settings(error.to_string())
-    })?;
+    let mut config: Config = options.url.parse().map_err(|error| OpenError::Settings(misread(&error)))?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(OpenError::Settings("the URL names no host".to_owned()));
+    }
     config.connect_timeout(options.connect_timeout);
     config.keepalives(true).keepalives_idle(Duration::from_secs(10));
     config.tcp_user_timeout(options.statement_timeout + ANSWER_MARGIN);
@@ -204,6 +199,27 @@ pub fn config(options: &Options) -> Result<Config, OpenError> {
     };
     config.ssl_mode(mode);
     Ok(config)
+}
+
+/// What is wrong with a URL, without any of its text: that may hold a password.
+fn misread(error: &tokio_postgres::Error) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    // The only ones that repeat nothing of it.
+    let option =
+        cause.strip_prefix("invalid value for option ").map(|option| format!(": {option} makes no sense"));
+    format!(
+        "the URL is not of the form postgres://user:password@host:port/database{}",
+        option.unwrap_or_default()
+    )
+}
+
+/// Whether these settings can be used at all, without connecting to anything.
+pub fn check(options: &Options) -> Result<(), OpenError> {
+    config(options)?;
+    match &options.tls {
+        Tls::Off => Ok(()),
+        Tls::On { roots } => tls(roots.as_deref()).map(|_| ()),
+    }
 }
 
 /// Plans are made for full tables, whatever they hold when the first statement comes: the line empties and fills
@@ -260,6 +276,9 @@ pub fn tls(roots: Option<&std::path::Path>) -> Result<MakeRustlsConnect, OpenErr
         None => {
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
+    }
+    if let (Some(path), true) = (roots, store.is_empty()) {
+        return Err(wrong(format!("{}: holds no certificates in PEM", path.display())));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)

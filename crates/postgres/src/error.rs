@@ -6,11 +6,15 @@ use tokio_postgres::error::{Severity, SqlState};
 pub enum OpenError {
     #[error("the connection settings are wrong: {0}")]
     Settings(String),
+    /// Says what lies behind it: no source to be told beside it.
+    #[error("cannot use PostgreSQL: {}", told(.0))]
+    Server(tokio_postgres::Error),
     #[error("cannot use PostgreSQL: {0}")]
-    Server(#[from] tokio_postgres::Error),
-    #[error("cannot use PostgreSQL: {0}")]
-    Ledger(#[from] LedgerError),
-    #[error("{0} is off on the server: a crash of its machine would lose what was acknowledged")]
+    Ledger(LedgerError),
+    #[error(
+        "{0} is off on the server: a crash of its machine would lose what was acknowledged; turn it on, or say with \
+         postgres.unsafe_server = \"allow\" that this may happen"
+    )]
     Unsafe(&'static str),
     #[error("PostgreSQL {0} is too old: 15 or later is needed")]
     TooOld(String),
@@ -22,6 +26,47 @@ pub enum OpenError {
     Migrating(std::time::Duration),
     #[error("the database has been changed by a newer gateway, which this one can't work beside")]
     Newer,
+}
+
+impl From<tokio_postgres::Error> for OpenError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl From<LedgerError> for OpenError {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error)
+    }
+}
+
+/// What an error says, and what to do about it where that is known.
+fn told(error: &tokio_postgres::Error) -> String {
+    let said = describe(error);
+    if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+        return format!(
+            "{said}; `tidegate migrate` makes the schema as a role that may, whose grants let others use it (README, \
+             On PostgreSQL)"
+        );
+    }
+    said
+}
+
+/// The error and what lies behind it, each once.
+pub fn describe(error: &tokio_postgres::Error) -> String {
+    if let Some(answer) = error.as_db_error() {
+        return format!("{} ({})", answer.message(), answer.code().code());
+    }
+    let mut said = error.to_string();
+    let mut behind = std::error::Error::source(error);
+    while let Some(cause) = behind {
+        let cause_said = cause.to_string();
+        if !said.ends_with(&cause_said) {
+            said = format!("{said}: {cause_said}");
+        }
+        behind = cause.source();
+    }
+    said
 }
 
 /// Whether a statement changes anything: then a lost answer leaves its outcome open.
@@ -44,10 +89,9 @@ pub const MORE_RANGES: &str = "TG003";
 /// the server is going down with it, nobody knows.
 pub fn ledger_error(error: &tokio_postgres::Error, access: Access) -> LedgerError {
     let Some(answer) = error.as_db_error() else {
-        return lost(access, error.to_string());
+        return lost(access, describe(error));
     };
-    let code = answer.code();
-    let said = format!("{} ({})", answer.message(), code.code());
+    let (code, said) = (answer.code(), describe(error));
     if *code == SqlState::DISK_FULL {
         LedgerError::NoSpace(said)
     } else if *code == SqlState::DATA_CORRUPTED || *code == SqlState::INDEX_CORRUPTED {

@@ -36,7 +36,7 @@ mod transit;
 mod wakes;
 
 pub use clock::ServerClock;
-pub use connection::SessionHook;
+pub use connection::{SessionHook, check};
 pub use error::OpenError;
 pub use migrations::migrate;
 pub use open::Postgres;

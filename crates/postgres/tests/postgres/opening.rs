@@ -19,6 +19,7 @@ async fn a_server_that_does_not_sync_is_refused() {
     let options = Options { allow_unsafe_server: false, ..backend.options(&Setup::default()) };
     let refused = Postgres::open(options).await.unwrap_err();
     assert!(matches!(refused, OpenError::Unsafe("fsync")), "{refused}");
+    assert!(refused.to_string().contains("postgres.unsafe_server"), "the way out: {refused}");
 }
 
 #[tokio::test]
@@ -44,7 +45,11 @@ async fn a_database_of_a_newer_gateway_is_refused_when_that_asks_for_it() {
 #[tokio::test]
 async fn a_server_that_is_away_is_an_error_within_the_deadline() {
     let options = Options::new("postgres://postgres@127.0.0.1:1/none");
-    assert!(matches!(Postgres::open(options).await.unwrap_err(), OpenError::Server(_)));
+    let away = anyhow::Error::from(Postgres::open(options).await.unwrap_err());
+    assert!(matches!(away.downcast_ref(), Some(OpenError::Server(_))), "{away}");
+    let said = format!("{away:#}");
+    assert_eq!(said.matches("error connecting to server").count(), 1, "{said}");
+    assert_eq!(said.matches("refused").count(), 1, "{said}");
     let options = Options::new("this is no url");
     assert!(matches!(Postgres::open(options).await.unwrap_err(), OpenError::Settings(_)));
 }

@@ -134,3 +134,15 @@ async fn what_runs_as_the_owner_uses_nothing_of_its_caller() {
                             AND NOT coalesce(p.proconfig @> ARRAY['search_path=tidegate, pg_temp'], false)";
     assert_eq!(role.as_owner(unsafe_paths).trim(), "");
 }
+
+#[tokio::test]
+async fn whoever_may_not_use_the_schema_is_told_what_to_do() {
+    for backend in [PostgresBackend::empty(), PostgresBackend::new()] {
+        let role = Role::new(&backend, "SELECT 1");
+        let options = Options { url: role.url(), ..backend.options(&Setup::default()) };
+        let refused = anyhow::Error::from(Postgres::open(options).await.unwrap_err());
+        let said = format!("{refused:#}");
+        assert_eq!(said.matches("permission denied").count(), 1, "{said}");
+        assert!(said.contains("`tidegate migrate`") && !said.contains("db error"), "{said}");
+    }
+}
