@@ -1,6 +1,7 @@
 //! How much goes through the queues, and how fast.
 
 mod alarm;
+mod recently;
 mod report;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tidegate_domain::{Clock, Outcome, QueueName, Settlement};
-use tokio::time::Instant;
+
+use self::recently::Recently;
 
 pub use self::alarm::{Alarm, ring};
 pub use self::report::Reporter;
@@ -24,6 +26,8 @@ pub struct Stats {
     queues: RwLock<BTreeMap<QueueName, Arc<QueueTally>>>,
     samples: Mutex<VecDeque<Sample>>,
     clock: Arc<dyn Clock>,
+    /// The ledger let nobody in.
+    full: Recently,
 }
 
 /// What became of the messages of one queue. Attempts end as one of these.
@@ -35,12 +39,16 @@ pub struct QueueTally {
     dead: AtomicU64,
     processing_ms: AtomicU64,
     /// When the bus last took nothing of what it was handed, until it takes something.
-    refused: Mutex<Option<Instant>>,
+    refused: Recently,
+    /// It let nobody in.
+    full: Recently,
 }
 
 /// How long a refusal of the bus is remembered when nothing was handed to it since. Longer than a relay waits for its
 /// answer and before it tries again.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
+/// How long it is remembered that somebody was turned away for want of room.
+const FULL_FOR: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tallied {
@@ -69,7 +77,25 @@ pub struct Rates {
 
 impl Stats {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { queues: RwLock::default(), samples: Mutex::default(), clock }
+        Self { queues: RwLock::default(), samples: Mutex::default(), clock, full: Recently::default() }
+    }
+
+    /// Somebody was turned away: by the ledger, or by one queue of it.
+    pub fn was_full(&self, queue: Option<&QueueName>) {
+        match queue {
+            Some(queue) => self.of(queue).full.note(),
+            None => self.full.note(),
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.full.was_within(FULL_FOR)
+    }
+
+    pub fn full_queues(&self) -> Vec<QueueName> {
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let full = queues.iter().filter(|(_, tally)| tally.full.was_within(FULL_FOR));
+        full.map(|(queue, _)| queue.clone()).collect()
     }
 
     pub fn of(&self, queue: &QueueName) -> Arc<QueueTally> {
@@ -140,16 +166,15 @@ impl QueueTally {
     }
 
     pub fn bus_refused(&self) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.refused.note();
     }
 
     pub fn bus_took(&self) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.refused.is_over();
     }
 
     pub fn is_refused_by_bus(&self) -> bool {
-        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.is_some_and(|at| at.elapsed() < REFUSED_FOR)
+        self.refused.was_within(REFUSED_FOR)
     }
 
     pub fn popped(&self, messages: u64) {

@@ -33,7 +33,8 @@ pub async fn admit(
     if admitted.len() != queues.len() {
         return Err(ApiError::internal("the ledger did not answer every admission"));
     }
-    Ok(queues.iter().zip(admitted).map(|(queue, admitted)| accepted(queue, admitted, degraded)).collect())
+    let answers = queues.iter().zip(admitted);
+    Ok(answers.map(|(queue, admitted)| accepted(gateway, queue, admitted, degraded)).collect())
 }
 
 /// For the one message of a request.
@@ -61,7 +62,12 @@ pub fn configured(gateway: &Gateway, text: &str) -> Result<QueueName, String> {
     }
 }
 
-fn accepted(queue: &QueueName, admitted: Admitted, degraded: bool) -> Result<Accepted, ApiError> {
+fn accepted(
+    gateway: &Gateway,
+    queue: &QueueName,
+    admitted: Admitted,
+    degraded: bool,
+) -> Result<Accepted, ApiError> {
     match admitted {
         Admitted::Admitted { id, at, .. } | Admitted::Deferred { id, at, .. } => {
             Ok(Accepted { id, at, replay: false, degraded })
@@ -71,8 +77,8 @@ fn accepted(queue: &QueueName, admitted: Admitted, degraded: bool) -> Result<Acc
             Ok(Accepted { id, at, replay: true, degraded })
         }
         Admitted::KeyConflict { id } => Err(key_conflict(id)),
-        Admitted::QueueFull => Err(queue_full(queue)),
-        Admitted::Full => Err(full()),
+        Admitted::QueueFull => Err(queue_full(gateway, queue)),
+        Admitted::Full => Err(ledger_full(gateway)),
         Admitted::UnknownUser | Admitted::OverQuota { .. } => {
             Err(ApiError::internal("a quota that nobody asked for"))
         }
@@ -85,7 +91,13 @@ pub fn key_conflict(id: MessageId) -> ApiError {
     error.with("id", json!(id.to_string()))
 }
 
-pub fn queue_full(queue: &QueueName) -> ApiError {
+pub fn ledger_full(gateway: &Gateway) -> ApiError {
+    gateway.stats.was_full(None);
+    full()
+}
+
+pub fn queue_full(gateway: &Gateway, queue: &QueueName) -> ApiError {
+    gateway.stats.was_full(Some(queue));
     metrics::counter!("tidegate_queue_full_total", "queue" => queue.to_string()).increment(1);
     let message = format!("queue {queue} holds as many messages as it may; nothing was stored");
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after_ms(QUEUE_FULL_RETRY_MS)

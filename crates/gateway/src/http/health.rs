@@ -36,6 +36,8 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
     // Neither does a store of buckets that is away: the policies' strategies decide.
     let away = gateway.policies.engine.buckets().counts().away;
     let degraded = |away| if away { "degraded" } else { "ready" };
+    // Nor is one that has no room for now: whoever was turned away knows when to come back, and urgent ones pass.
+    let full_queues: Vec<_> = gateway.stats.full_queues().iter().map(ToString::to_string).collect();
     let mut body = json!({
         "status": if ready { "ready" } else { "not_ready" },
         "ledger": ledger,
@@ -44,6 +46,8 @@ pub async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiE
         "draining": draining,
         "breakers": breakers,
         "policies": degraded(away),
+        "intake": if gateway.stats.is_full() || !full_queues.is_empty() { "full" } else { "ready" },
+        "fullQueues": full_queues,
     });
     // Where messages may wait for it, a bus that is away keeps nobody from handing them in.
     if let Some(bus) = &gateway.bus {

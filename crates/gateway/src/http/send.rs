@@ -13,10 +13,10 @@ use tidegate_domain::{
 };
 use tidegate_edge::{ApiError, Principal, read_json};
 
-use super::admission::{key_conflict, queue_full};
+use super::admission::{key_conflict, ledger_full, queue_full};
 use super::answer::{self, iso, put_durability, put_rate_limit, weaker_durability};
 use super::bus::put_degraded;
-use super::failure::{check_writable, from_ledger, full, overloaded};
+use super::failure::{check_writable, from_ledger, overloaded};
 use super::fields::{Fields, MESSAGE, ON_LIMIT, PRIORITY, USER_ID};
 use super::idempotency::{REPLAY, note_duplicate};
 use super::quota::unknown_user;
@@ -162,8 +162,8 @@ impl Order {
             Admitted::OverQuota { retry_after_ms, at, quota } => {
                 Ok(("over_quota", self.over_quota(retry_after_ms, at, &quota)))
             }
-            Admitted::QueueFull => Ok(("queue_full", queue_full(&gateway.queue).into_response())),
-            Admitted::Full => Ok(("full", full().into_response())),
+            Admitted::QueueFull => Ok(("queue_full", queue_full(gateway, &gateway.queue).into_response())),
+            Admitted::Full => Ok(("full", ledger_full(gateway).into_response())),
         }
     }
 

@@ -158,6 +158,10 @@ async fn a_full_ledger_and_a_draining_gateway_say_so() {
     let (status, body, response) = site.post("/api/send", message()).await;
     assert_eq!((status, &body["code"]), (429, &json!("ledger_full")));
     assert!(response.headers().contains_key("retry-after"));
+    let (_, body, _) = site.get("/health/ready").await;
+    assert_eq!((&body["intake"], &body["fullQueues"]), (&json!("full"), &json!([])));
+    let urgent = json!({"recipient": "ann", "body": "hello", "priority": "high"});
+    assert_eq!(site.post("/api/v1/messages", urgent).await.0, 202);
     site.gateway.drain();
     let (status, body, _) = site.get("/health/ready").await;
     assert_eq!((status, &body["draining"]), (503, &json!(true)));

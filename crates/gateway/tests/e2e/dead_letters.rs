@@ -79,7 +79,7 @@ fn many_come_back_by_id_or_filter_at_a_pace() {
     let (_dir, gateway, ids) = with_dead(5);
     let requeue = |body: Value| gateway.post(&format!("{PATH}/requeue"), &body);
     let stranger = "01981c5e-8a00-7000-8000-00000040d2f1";
-    let tally = |requeued: u32, not_dead: u32| json!({"requeued": requeued, "notDead": not_dead, "full": 0, "more": false});
+    let tally = |requeued: u32, not_dead: u32| json!({"requeued": requeued, "notDead": not_dead, "full": 0, "expired": 0, "more": false});
     assert_eq!(requeue(json!({"ids": [ids[0], ids[1], stranger]})).json(), tally(2, 1));
     assert_eq!(requeue(json!({"filter": {"queue": "other"}})).json(), tally(0, 0));
     let paced = json!({"filter": {"queue": "jobs", "recipient": "ann"}, "ratePerSecond": 1});
