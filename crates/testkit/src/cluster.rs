@@ -52,6 +52,8 @@ pub struct ClusterOptions {
     pub clock_skews: Vec<i64>,
     /// Further settings of the server.
     pub postgres: Vec<(String, String)>,
+    /// Whether nodes leave it to the server what it syncs.
+    pub allow_unsafe_server: bool,
     pub bus: BusKind,
 }
 
@@ -73,8 +75,16 @@ pub struct Cluster {
 impl ClusterOptions {
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         let (clock_skews, postgres) = (Vec::new(), Vec::new());
-        let bus = BusKind::None;
-        Self { binary: binary.into(), gateways: 3, senders: 2, lease_ms: 3_000, clock_skews, postgres, bus }
+        Self {
+            binary: binary.into(),
+            gateways: 3,
+            senders: 2,
+            lease_ms: 3_000,
+            clock_skews,
+            postgres,
+            allow_unsafe_server: false,
+            bus: BusKind::None,
+        }
     }
 }
 
@@ -100,6 +110,7 @@ impl Cluster {
             redis: to_redis.address,
             provider: provider.clone(),
             lease_ms: options.lease_ms,
+            allow_unsafe_server: options.allow_unsafe_server,
             bus: broker.as_ref().map(|broker| broker.settings(0)),
         };
         let node = |role: &'static str, number: usize, place: usize| {

@@ -14,6 +14,7 @@ mod order;
 mod races;
 mod retention;
 mod rights;
+mod sabotage;
 mod session;
 mod stalls;
 mod sweeping;

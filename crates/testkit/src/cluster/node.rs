@@ -25,6 +25,7 @@ pub struct Shared {
     pub redis: SocketAddr,
     pub provider: WebProvider,
     pub lease_ms: u64,
+    pub allow_unsafe_server: bool,
     /// Lines below `[bus]`.
     pub bus: Option<String>,
 }
@@ -136,6 +137,7 @@ fn config(shared: &Shared, life: u32) -> String {
     // As long as the lease allows: an attempt that a slow machine cuts short is one that is repeated.
     let attempt_timeout_ms = lease_ms.saturating_sub(BEGINNING_MS);
     let url = shared.provider.url(life);
+    let unsafe_server = if shared.allow_unsafe_server { "allow" } else { "refuse" };
     let bus = shared.bus.as_ref().map_or_else(String::new, |bus| {
         format!("[bus]\ntransit_ms = {lease_ms}\nin_transit_max = 50\n{bus}")
     });
@@ -150,6 +152,7 @@ connection_wait_ms = 1000
 connect_timeout_ms = 1000
 statement_timeout_ms = 1500
 lock_timeout_ms = 1000
+unsafe_server = "{unsafe_server}"
 [quotas]
 accelerator = "redis"
 [limits]

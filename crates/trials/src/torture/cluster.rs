@@ -144,8 +144,7 @@ fn figures(toll: &Toll) -> Vec<Figure> {
 async fn prove_red(binary: &Path) -> anyhow::Result<bool> {
     let mut all_found = true;
     for sabotage in Sabotage::ALL {
-        let options =
-            ClusterOptions { postgres: sabotage.settings(), ..ClusterOptions::new(PathBuf::from(binary)) };
+        let options = sabotage.prepare(ClusterOptions::new(PathBuf::from(binary)));
         let faults: &[Fault] = if sabotage == Sabotage::Durability { &[Fault::KillDatabase] } else { &[] };
         let cluster = Cluster::start(options).await?;
         cluster.sabotage(sabotage)?;
