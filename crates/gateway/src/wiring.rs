@@ -104,6 +104,8 @@ impl Parts {
 /// What only the adapters can tell about settings, without connecting to anything.
 pub fn check(settings: &Settings) -> anyhow::Result<()> {
     channels(settings, &LedgerClock::of(settings).shared())?;
+    ledger::check(settings)?;
+    bus::check(settings)?;
     quotas::check(settings)?;
     policies::check(settings)
 }

@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use tidegate_domain::{Bus, BusError, BusHealth, Claim, Consumer, QueueName};
 use tokio::sync::OnceCell;
 
@@ -25,6 +28,7 @@ pub struct RabbitBus {
 impl RabbitBus {
     /// Declares what has to be there. A broker that can't be reached is no error: the bus is away, and looks for it.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
+        check(&options)?;
         let Options { url, roots_pem, exchange, routes, prefetch, connect_timeout, publish_timeout, .. } =
             options;
         let terms = Terms {
@@ -38,6 +42,22 @@ impl RabbitBus {
         let publisher = Publisher::new(link, publish_timeout, options.record_bytes_max);
         Ok(Self { terms, prefetch: prefetch.max(1), publisher, receiving: OnceCell::new() })
     }
+}
+
+/// Whether these options can be used at all, without connecting to anything.
+pub fn check(options: &Options) -> Result<(), OpenError> {
+    Endpoint::parse(&options.url)?;
+    Topology::new(options.exchange.clone(), options.routes.clone())?;
+    options.roots_pem.as_deref().map_or(Ok(()), check_roots)
+}
+
+fn check_roots(pem: &str) -> Result<(), OpenError> {
+    let mut store = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|_| OpenError::BadRoots)?;
+        store.add(certificate).map_err(|_| OpenError::BadRoots)?;
+    }
+    if store.is_empty() { Err(OpenError::BadRoots) } else { Ok(()) }
 }
 
 #[async_trait]

@@ -14,6 +14,8 @@ const NOT_ALLOWED: u16 = 530;
 pub enum OpenError {
     #[error("the URL is not of the form amqp://user:password@host:port/vhost")]
     BadUrl,
+    #[error("the certificates to be trusted are none in PEM")]
+    BadRoots,
     #[error(
         "{0:?} is no name for an exchange or a queue: it must have 1 to 245 bytes and not begin with \"amq.\""
     )]

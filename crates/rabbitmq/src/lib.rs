@@ -15,6 +15,6 @@ mod session;
 mod topology;
 mod wire;
 
-pub use bus::RabbitBus;
+pub use bus::{RabbitBus, check};
 pub use error::OpenError;
 pub use options::Options;

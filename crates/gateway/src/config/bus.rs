@@ -52,6 +52,8 @@ enum Kind {
 pub const SECRET_KEYS: [&str; 2] = ["kafka.password", "rabbitmq.url"];
 
 const KINDS: [(&str, Kind); 3] = [("none", Kind::None), ("kafka", Kind::Kafka), ("rabbitmq", Kind::RabbitMq)];
+/// What the buses append to a topic's name.
+const BESIDE_A_TOPIC: [&str; 4] = [".high", ".low", ".dead", ".probe"];
 const REACTIONS: [(&str, WhenDown); 2] = [("accept", WhenDown::Accept), ("reject", WhenDown::Reject)];
 
 impl BusSettings {
@@ -85,13 +87,23 @@ fn topics(reader: &mut Reader<'_>, queues: &QueuesSettings) -> BTreeMap<QueueNam
             continue;
         }
         let topic = queue.topic.clone().unwrap_or_else(|| format!("{name}-outbound"));
-        if let Some((other, _)) = topics.iter().find(|(_, known)| **known == topic) {
-            let what = format!("the queues {other} and {name} would both travel as {topic:?}");
+        if let Some((other, shared)) =
+            topics.iter().find_map(|(other, known)| Some((other, shared_name(known, &topic)?)))
+        {
+            let what = format!("the queues {other} and {name} would both travel as {shared:?}");
             reader.problem_with_fix("queues.topic", what, "give one of them another topic");
         }
         topics.insert(name.clone(), topic);
     }
     topics
+}
+
+/// A name that two topics would both have on the bus: lanes, and what else stands beside a topic, are named after it.
+fn shared_name<'a>(one: &'a str, other: &'a str) -> Option<&'a str> {
+    let beside = |topic: &str, name: &str| {
+        name.strip_prefix(topic).is_some_and(|rest| rest.is_empty() || BESIDE_A_TOPIC.contains(&rest))
+    };
+    [(one, other), (other, one)].into_iter().find(|(topic, name)| beside(topic, name)).map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -146,6 +158,18 @@ mod tests {
             problems.contains("the queues a and sms would both travel as \"sms-outbound\""),
             "{problems}"
         );
+        for name in ["mail.high", "mail.low", "mail.dead"] {
+            let topics = |one, other| {
+                load(&format!(
+                    "[bus]\nkind = \"kafka\"\n[[queues]]\nname = \"a\"\nchannel = \"log\"\ntopic = \"{one}\"\n\
+                     [[queues]]\nname = \"b\"\nchannel = \"log\"\ntopic = \"{other}\"\n"
+                ))
+            };
+            for problems in [topics("mail", name), topics(name, "mail")] {
+                let expected = format!("the queues a and b would both travel as {name:?}");
+                assert!(problems.as_ref().is_err_and(|said| said.contains(&expected)), "{problems:?}");
+            }
+        }
         let loaded =
             load("[bus]\nkind = \"kafka\"\n[kafka]\nuser = \"app\"\npassword = \"sesame\"\n").unwrap();
         assert!(!format!("{loaded:?}").contains("sesame"), "{loaded:?}");

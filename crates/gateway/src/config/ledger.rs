@@ -134,6 +134,13 @@ impl PostgresSettings {
         let switch = [("off", false), ("on", true)];
         let tls = reader.one_of("postgres.tls", &switch);
         let roots = reader.text("postgres.tls_roots");
+        if tls == Some(false) && !roots.is_empty() {
+            let fix = "write postgres.tls = \"on\", or leave this empty";
+            reader.problem_with_fix("postgres.tls_roots", "is for a connection over TLS", fix);
+        }
+        if let (Some(mode), Some(tls)) = (sslmode(url), tls) {
+            check_sslmode(reader, mode, tls);
+        }
         let allow = [("refuse", false), ("allow", true)];
         let allow_unsafe_server = reader.one_of("postgres.unsafe_server", &allow);
         Some(Self {
@@ -149,6 +156,33 @@ impl PostgresSettings {
             shared,
         })
     }
+}
+
+/// What the URL itself says about TLS.
+fn sslmode(url: &str) -> Option<&str> {
+    let (_, query) = url.split_once('?')?;
+    query.split('&').filter_map(|option| option.strip_prefix("sslmode=")).next_back()
+}
+
+/// Whether connections are encrypted is decided by `postgres.tls` alone: a URL that says otherwise is no wish to be
+/// passed over.
+fn check_sslmode(reader: &mut Reader<'_>, mode: &str, tls: bool) {
+    // Not repeated as it is: a slip may have brought anything here.
+    let known = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+    let mode = known.into_iter().find(|known| *known == mode).unwrap_or("…");
+    let (what, fix) = match (mode, tls) {
+        ("disable", false) | ("prefer" | "require", true) => return,
+        (_, false) => (
+            "and postgres.tls is \"off\"",
+            "set postgres.tls = \"on\", which checks the certificate and the name, and leave sslmode out",
+        ),
+        ("disable", true) => ("and postgres.tls is \"on\"", "leave one of them out"),
+        (_, true) => (
+            "is not understood",
+            "leave it out: with postgres.tls = \"on\" the certificate and the name are always checked",
+        ),
+    };
+    reader.problem_with_fix("postgres.url", format!("says sslmode={mode}, {what}"), fix);
 }
 
 impl fmt::Debug for PostgresSettings {
@@ -170,6 +204,38 @@ mod tests {
         assert_eq!(postgres.url, "postgres://app:open-sesame@db/t");
         assert!(!postgres.allow_unsafe_server && !postgres.tls && postgres.tls_roots.is_none());
         assert!(!format!("{loaded:?}").contains("sesame"), "{loaded:?}");
+    }
+
+    #[test]
+    fn what_the_url_says_of_tls_agrees_with_the_settings() {
+        let said = |mode: &str, tls: &str| {
+            load(&format!(
+                "[postgres]\nurl = \"postgres://app:sesame@db/t?application_name=x&sslmode={mode}\"\ntls = \"{tls}\"\n"
+            ))
+        };
+        for (mode, tls) in [("disable", "off"), ("require", "on"), ("prefer", "on")] {
+            assert!(said(mode, tls).is_ok(), "{mode} {tls}");
+        }
+        for mode in ["allow", "prefer", "require", "verify-ca", "verify-full"] {
+            let problems = said(mode, "off").unwrap_err();
+            let expected = format!(
+                "tidegate.toml:2: postgres.url: says sslmode={mode}, and postgres.tls is \"off\"; set postgres.tls"
+            );
+            assert!(problems.contains(&expected), "{problems}");
+        }
+        for mode in ["disable", "verify-full", "sesame"] {
+            let problems = said(mode, "on").unwrap_err();
+            assert!(problems.contains("postgres.url: says sslmode="), "{problems}");
+            assert!(!problems.contains("sesame"), "{problems}");
+        }
+    }
+
+    #[test]
+    fn roots_are_for_tls() {
+        let problems = load("[postgres]\ntls_roots = \"ca.pem\"\n").unwrap_err();
+        let expected =
+            "tidegate.toml:2: postgres.tls_roots: is for a connection over TLS; write postgres.tls = \"on\"";
+        assert!(problems.contains(expected), "{problems}");
     }
 
     #[test]
