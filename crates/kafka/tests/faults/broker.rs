@@ -100,6 +100,16 @@ async fn what_was_confirmed_is_received_though_the_broker_is_killed() {
     }
 }
 
+/// Receives nothing until it is told that Kafka is away.
+async fn is_told(consumer: &mut dyn Consumer) {
+    loop {
+        match consumer.receive(9, 100).await {
+            Err(BusError::Away(_)) => return,
+            other => assert_eq!(other, Ok(vec![])),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_freezes_is_away_and_one_that_thaws_is_ready() {
     let Some(kafka) = kafka(&KafkaOptions::default()) else { return };
@@ -121,8 +131,8 @@ async fn a_broker_that_freezes_is_away_and_one_that_thaws_is_ready() {
     let results = in_time("an answer", bus.publish(claims(50..60))).await;
     println!("answered after {:?}", begun.elapsed());
     assert!(results.iter().all(|result| matches!(result, Err(BusError::Away(_)))), "{results:?}");
-    let received = in_time("an answer", consumer.receive(9, 100)).await;
-    assert!(matches!(received, Err(BusError::Away(_))), "{received:?}");
+    // That a topic has no leader keeps nobody from receiving; that there is no broker, the watch may find out later.
+    in_time("whoever receives is told", is_told(&mut *consumer)).await;
     // Whether that is an error depends on whether the group has given up on us already.
     let _ = in_time("an answer", consumer.done()).await;
 

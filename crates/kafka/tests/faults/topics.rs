@@ -1,13 +1,13 @@
 use std::time::Duration;
 
 use rdkafka::admin::AdminOptions;
-use tidegate_domain::{Bus, BusError};
+use tidegate_domain::{Bus, BusError, BusHealth};
 use tidegate_kafka::{KafkaBus, Options};
 use tidegate_testkit::bus::{queue, receive};
 use tokio::time::{sleep, timeout};
 
 use super::backend::Backend;
-use super::{admin, claims, in_time, receive_all, received, shared, until_away, until_ready};
+use super::{admin, claims, in_time, receive_all, received, shared, until, until_ready};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_is_deleted_is_made_again() {
@@ -51,8 +51,9 @@ async fn a_topic_that_cannot_be_made_is_named() {
     let backend = Backend::new(kafka.bootstrap());
     let options = Options { replication: Some(3), publish_ms: 2_000, ..backend.options() };
     let bus = KafkaBus::open(options).await.unwrap();
-    let why = until_away(&bus).await;
-    assert!(why.contains(&backend.prefix) && why.contains("can't be made"), "{why}");
+    let told = |health: &BusHealth| matches!(health, BusHealth::Away(why) if why.contains("can't be made"));
+    let BusHealth::Away(why) = until(&bus, "it is named", told).await else { unreachable!() };
+    assert!(why.contains(&backend.prefix), "{why}");
     assert!(why.to_lowercase().contains("replication factor"), "{why}");
     let results = in_time("an answer", bus.publish(claims(0..1))).await;
     assert!(

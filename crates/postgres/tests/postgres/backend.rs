@@ -14,6 +14,9 @@ use tokio_postgres::{Client, NoTls};
 pub const TEST_CLOCK: &str = "CREATE OR REPLACE FUNCTION tidegate.now_ms() RETURNS bigint LANGUAGE plpgsql VOLATILE \
                           AS $$ BEGIN RETURN current_setting('tidegate.test_now')::bigint; END $$";
 
+/// Deadlines that a busy machine keeps; tests about them have their own.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A database of its own for each case, copied from one that is migrated.
 pub struct PostgresBackend {
     pub database: String,
@@ -83,6 +86,10 @@ impl PostgresBackend {
             // The cases sweep when they want it.
             sweep_every: Duration::from_secs(600),
             session_hook: Some(told_by(setup.clock.clone())),
+            connection_wait: PATIENCE,
+            connect_timeout: PATIENCE,
+            statement_timeout: PATIENCE,
+            lock_timeout: PATIENCE,
             ..Options::new(services::Postgres::shared().url(&self.database))
         }
     }

@@ -232,25 +232,18 @@ async fn a_large_pop_reads_in_proportion() {
     for interleaved in [true, false] {
         let backend = PostgresBackend::new();
         let setup = Setup { pending_max: 10_000, ..Setup::default() };
-        let ledger = Postgres::open(backend.options(&setup)).await.unwrap();
+        let ledger = open(&backend, &setup).await;
         let draft = |number: usize| {
             let recipient = if interleaved { number % (TAKEN / 4) } else { number / 4 };
             sms(&number.to_string()).to(&format!("r{recipient}")).on("big").0
         };
         ledger.admit((0..TAKEN * 2).map(draft).collect()).await.unwrap();
-        let client = backend.client().await.unwrap();
-        let read = async || -> i64 {
-            sleep(Duration::from_millis(1_200)).await;
-            let sql = "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables \
-                       WHERE schemaname = 'tidegate' AND relname = 'pending'";
-            client.query_one(sql, &[]).await.unwrap().get(0)
-        };
-        let before = read().await;
+        let reads = Reads::begin(&backend, &ledger).await;
         let popped = ledger.pop(queue("big"), TAKEN, 0).await.unwrap();
         let bodies: Vec<_> = popped.iter().map(|claim| claim.body.clone().unwrap()).collect();
         let expected: Vec<_> = (0..TAKEN).map(|number| number.to_string()).collect();
         assert_eq!(bodies, expected);
-        let rows = read().await - before;
+        let rows = reads.now().await["pending"] - reads.before["pending"];
         assert!(rows <= 40 * i64::try_from(TAKEN).unwrap(), "{rows} rows, interleaved: {interleaved}");
     }
 }

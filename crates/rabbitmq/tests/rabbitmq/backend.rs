@@ -31,7 +31,14 @@ impl RabbitBackend {
         let exchange = rabbitmq.new_name();
         let route = |name| (queue(name), format!("{exchange}.{name}"));
         let routes = Routes::new(["sms", "jobs"].map(route));
-        Self { options: Options { exchange: exchange.clone(), ..Options::new(rabbitmq.url(), routes) } }
+        let options = Options {
+            exchange: exchange.clone(),
+            // Nothing here is about time, and the machine may be busy.
+            connect_timeout: PATIENCE,
+            publish_timeout: PATIENCE,
+            ..Options::new(rabbitmq.url(), routes)
+        };
+        Self { options }
     }
 
     /// The normal lane of "sms".

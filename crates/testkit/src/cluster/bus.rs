@@ -47,12 +47,13 @@ impl Broker {
         }
     }
 
-    /// How long what was just declared must be left alone. A quorum queue that is killed within two seconds of its
-    /// declaration never comes back; that is RabbitMQ's own, and no fault of those who use it.
+    /// How long what was just declared must be left alone. A quorum queue that is killed soon after its declaration
+    /// never comes back, for its name is on disk only seconds later; that is RabbitMQ's own, and no fault of those who
+    /// use it.
     pub fn settles_within(&self) -> Duration {
         match self {
             Self::Kafka(_) => Duration::ZERO,
-            Self::RabbitMq(_) => Duration::from_secs(3),
+            Self::RabbitMq(_) => Duration::from_secs(6),
         }
     }
 

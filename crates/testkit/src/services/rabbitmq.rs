@@ -2,8 +2,8 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -14,7 +14,7 @@ use super::package::{found_or_installed, program};
 use super::tied::Tied;
 use crate::process::free_address;
 
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
 
 /// What stands behind Debian's programs of the same names, which change the user and the directories.
@@ -22,6 +22,9 @@ const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 const PACKAGE: &str = "rabbitmq-server";
 /// The last thing that a node says when it starts.
 const STARTED: &str = "completed with";
+
+/// A node that starts keeps a small machine busy: each in its turn, they are ready sooner.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// A private RabbitMQ, durable as users run it. The user is `guest`, and the password too.
 #[derive(Debug)]
@@ -72,6 +75,7 @@ impl RabbitMq {
             ensure!(Instant::now() < until, "epmd on {names} is not ready");
             std::thread::sleep(POLL);
         }
+        let _turn = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let node = spawn(&programs, dir.path(), [address, names, distribution])?;
         let named = AtomicU64::new(0);
         let mut rabbitmq =
@@ -118,6 +122,14 @@ impl RabbitMq {
         self.ctl(&["set_vm_memory_high_watermark", share]).map(drop)
     }
 
+    /// What was declared survives a kill from now on. The node keeps the names of its quorum queues in tables that it
+    /// writes to disk seconds later, and does not find a queue again whose name it lost.
+    pub fn settle(&self) -> anyhow::Result<()> {
+        let said = self.ctl(&["eval", "[ok = dets:sync(Table) || Table <- dets:all()]."])?;
+        ensure!(said.contains("ok"), "nothing is settled: {said}");
+        Ok(())
+    }
+
     /// `kill -9` of the node.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.node.kill()
@@ -134,6 +146,7 @@ impl RabbitMq {
 
     /// On the same ports and with what is on its disk, after a kill.
     pub fn restart(&mut self) -> anyhow::Result<()> {
+        let _turn = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         self.node = spawn(&self.programs, self.dir.path(), self.addresses())?;
         self.wait_until_ready()
     }

@@ -1,12 +1,17 @@
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::sys;
+
+const STOPPED_WITHIN: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(1);
 
 /// A child that dies with this process, even when that is killed: the kernel sees to it.
 ///
@@ -56,9 +61,27 @@ impl Tied {
         Ok(sys::signal(self.pid(), signal)?)
     }
 
-    /// Freezes it: alive to the kernel, dead to everybody else.
+    /// Freezes it: alive to the kernel, dead to everybody else. Its threads stand still when this returns: a signal is
+    /// obeyed only when the first of them gets to run, and on a busy machine the others go on until then.
     pub fn stop(&self) -> anyhow::Result<()> {
-        self.signal(libc::SIGSTOP)
+        self.signal(libc::SIGSTOP)?;
+        let until = Instant::now() + STOPPED_WITHIN;
+        while !self.stands_still()? {
+            ensure!(Instant::now() < until, "process {} does not stop", self.pid());
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn stands_still(&self) -> io::Result<bool> {
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            // One that has ended since stands still, too. The state comes after the name, in which anything may be.
+            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+            if !stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['T', 't', 'Z', 'X'])) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     pub fn resume(&self) -> anyhow::Result<()> {

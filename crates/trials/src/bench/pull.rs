@@ -1,8 +1,10 @@
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate_testkit::load::{self, Answer, Repeat, Report, Source, Stop};
+use tidegate_testkit::load::{self, Answer, Report, Source, Stop};
 
 use super::Scale;
 use super::send::middle;
@@ -11,6 +13,10 @@ use crate::figure::Figure;
 
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 5;
+/// So that there is something to pop on each connection, on a slow machine in a short run too.
+const PUSHES_MIN: usize = 2 * CONNECTIONS;
+const PUSHED_WITHIN: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
 
 /// Durable pushes and pops against the same requests on the same server without its ledger.
 pub fn pull(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
@@ -48,14 +54,20 @@ async fn push(server: SocketAddr, scale: Scale) -> anyhow::Result<Report> {
     let mut request = Vec::new();
     let body = "x".repeat(200);
     load::write_request(&mut request, "POST", "/queue/push", &[("consumerGroup", "bench")], body.as_bytes());
-    let stop = Stop::default();
+    let (stop, answers) = (Stop::default(), Arc::new(AtomicUsize::new(0)));
+    let source = Pushes { request, answers: answers.clone() };
     let timer = stop.clone();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs_f64(scale.send_seconds)).await;
+        let enough = async {
+            while answers.load(Ordering::Relaxed) < PUSHES_MIN {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        let _ = tokio::time::timeout(PUSHED_WITHIN, enough).await;
         timer.now();
     });
-    let sources = (0..CONNECTIONS).map(|_| Repeat(request.clone())).collect();
-    let (report, _) = load::run(server, sources, &stop).await;
+    let (report, _) = load::run(server, vec![source; CONNECTIONS], &stop).await;
     all_passed(report)
 }
 
@@ -75,6 +87,24 @@ fn all_passed(report: Report) -> anyhow::Result<Report> {
         "not all passed: {report}"
     );
     Ok(report)
+}
+
+/// The same again and again, and how many were answered on all connections.
+#[derive(Clone)]
+struct Pushes {
+    request: Vec<u8>,
+    answers: Arc<AtomicUsize>,
+}
+
+impl Source for Pushes {
+    fn next(&mut self, request: &mut Vec<u8>) -> bool {
+        request.extend_from_slice(&self.request);
+        true
+    }
+
+    fn answered(&mut self, _: Answer<'_>) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 struct Times {

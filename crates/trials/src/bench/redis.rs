@@ -55,7 +55,7 @@ pub(super) fn policies(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 /// Policies whose buckets do not run dry here, and a deadline that no hiccup of the machine misses.
 async fn open(redis: &Redis) -> anyhow::Result<RedisBuckets> {
     let mut options = Options::new(Endpoint::parse(&redis.url())?);
-    options.call_timeout = Duration::from_secs(5);
+    (options.call_timeout, options.connect_timeout) = (Duration::from_secs(5), Duration::from_secs(5));
     let store = RedisBuckets::open(options).await;
     let rule = |number: u32| {
         let name = PolicyName::new(&format!("policy-{number}"))?;

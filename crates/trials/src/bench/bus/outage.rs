@@ -16,6 +16,7 @@ const DELIVERED_WITHIN: Duration = Duration::from_secs(60);
 pub(super) async fn outage(bench: &mut Bench<'_>) -> anyhow::Result<Figure> {
     let (messages, away) = (bench.scale.outage_messages, bench.scale.outage);
     let pair = bench.pair("outage", true).await?;
+    tokio::time::sleep(bench.broker.settles_within()).await;
     bench.broker.kill()?;
     let begun = Instant::now();
     for first in (0..messages).step_by(BATCH) {
