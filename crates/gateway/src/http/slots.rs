@@ -57,7 +57,8 @@ pub async fn assign(
     Ok(response)
 }
 
-/// `POST /api/v1/slots/batch`: one result per event, in order, all in one commit.
+/// `POST /api/v1/slots/batch`: one result per event, in order. One commit, unless so much open time is full that the ledger
+/// looks for places in several steps; whoever asks again gets the same slots.
 pub async fn assign_many(
     State(gateway): State<Arc<Gateway>>,
     _principal: Principal,
