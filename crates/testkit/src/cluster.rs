@@ -32,9 +32,8 @@ pub use self::verdict::ClusterVerdict;
 
 /// Attempts that one sender has under way, or has not settled yet, at the most.
 pub const IN_FLIGHT_MAX: usize = 8;
-/// How long nodes should take to be ready once a fault is over: a figure, which tells about the machine as well.
+/// How long a node may take to be ready once a fault is over.
 pub const READY_WITHIN: Duration = Duration::from_secs(10);
-/// How long they are waited for: reached only when one hangs.
 const STARTED_WITHIN: Duration = Duration::from_secs(60);
 const DRAINED_WITHIN: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(20);

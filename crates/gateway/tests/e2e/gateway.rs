@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client::{self, Answer};
 use crate::ledger;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A gateway process. It is killed when the test forgets it.
 pub struct Gateway {

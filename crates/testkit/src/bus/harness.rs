@@ -9,7 +9,7 @@ use tidegate_domain::{
 };
 
 /// No case waits for longer than this, whatever the bus does.
-const CASE_TIME_MAX: Duration = Duration::from_secs(240);
+const CASE_TIME_MAX: Duration = Duration::from_secs(120);
 const WAIT_MS: u64 = 500;
 const AWAY_PAUSE: Duration = Duration::from_millis(10);
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::ask::{PATIENCE, ask};
-use super::{Broker, Cluster, IN_FLIGHT_MAX, STARTED_WITHIN};
+use super::{Broker, Cluster, IN_FLIGHT_MAX, READY_WITHIN};
 
 /// How long what was killed stays away.
 const AWAY: Duration = Duration::from_millis(1_200);
@@ -136,7 +136,7 @@ impl Cluster {
                 }
             }
         }
-        self.ready_within(STARTED_WITHIN).await
+        self.ready_within(READY_WITHIN).await
     }
 
     fn broker(&mut self) -> anyhow::Result<&mut Broker> {

@@ -14,7 +14,7 @@ use super::package::{found_or_installed, program};
 use super::tied::Tied;
 use crate::process::free_address;
 
-const READY_WITHIN: Duration = Duration::from_secs(120);
+const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// What stands behind Debian's programs of the same names, which change the user and the directories.
