@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tidegate_domain::{Claim, LedgerError, Outcome, QueueName, Recipient, Settlement, Timestamp, UserId};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -15,6 +16,8 @@ use crate::error::Access;
 use crate::open::Core;
 use crate::settle::Settlements;
 
+/// When there was less than somebody asked for, nobody looks again so soon, unless something has come or he can't wait.
+const REST: Duration = Duration::from_millis(25);
 /// A queue that nobody has asked for in this time has no line any more.
 const IDLE: Duration = Duration::from_secs(30);
 /// What one round trip takes at the most: messages come with their bodies. Below the places of a token.
@@ -58,11 +61,13 @@ pub struct Line {
     /// Whose turn it is among the lanes.
     streak: i32,
     lowest: bool,
+    /// When somebody looks again, though nothing has come.
+    rested_at: Instant,
 }
 
 impl Line {
     pub fn new(core: Arc<Core>, queue: QueueName) -> Self {
-        Self { core, queue, asks: VecDeque::new(), streak: 0, lowest: false }
+        Self { core, queue, asks: VecDeque::new(), streak: 0, lowest: false, rested_at: Instant::now() }
     }
 
     pub async fn run(mut self, mut incoming: mpsc::Receiver<Ask>, woken: Arc<Notify>) {
@@ -81,22 +86,32 @@ impl Line {
                 }
                 continue;
             }
-            let all_served = self.serve().await;
-            self.dismiss();
-            if self.asks.is_empty() || !all_served {
-                continue;
-            }
-            let ends = self.asks.iter().map(|ask| ask.deadline).min();
-            let poll = Instant::now() + self.core.options.poll;
+            let next_look = if self.rests() {
+                self.rested_at
+            } else {
+                // What has come until now is found by this look.
+                let _ = woken.notified().now_or_never();
+                let all_served = self.serve().await;
+                self.dismiss();
+                if self.asks.is_empty() || !all_served {
+                    continue;
+                }
+                let poll = Instant::now() + self.core.options.poll;
+                self.asks.iter().map(|ask| ask.deadline).fold(poll, Instant::min)
+            };
             tokio::select! {
                 ask = incoming.recv(), if self.asks.len() < ASKS_MAX => match ask {
                     Some(ask) => self.asks.push_back(ask),
                     None => return,
                 },
-                () = woken.notified() => {}
-                () = sleep_until(ends.map_or(poll, |ends| ends.min(poll))) => {}
+                () = woken.notified() => self.rested_at = Instant::now(),
+                () = sleep_until(next_look) => self.rested_at = Instant::now(),
             }
         }
+    }
+
+    fn rests(&self) -> bool {
+        self.rested_at > Instant::now() && self.asks.iter().all(|ask| ask.deadline > self.rested_at)
     }
 
     /// One round trip for each way of taking. False when there may be more to take at once.
@@ -117,6 +132,9 @@ impl Line {
             match result {
                 Ok(claims) => {
                     all_served &= claims.len() < max || wanted == max;
+                    if claims.len() < max {
+                        self.rested_at = Instant::now() + REST;
+                    }
                     self.hand_out(taking, claims);
                 }
                 Err(error) => self.refuse(taking, &error),

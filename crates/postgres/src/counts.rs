@@ -7,14 +7,15 @@ use crate::open::Core;
 const COUNTS: &str = "SELECT coalesce(sum(admitted), 0)::bigint, coalesce(sum(delivered), 0)::bigint, \
     coalesce(sum(dead), 0)::bigint, coalesce(sum(expired), 0)::bigint, coalesce(sum(deleted), 0)::bigint, \
     coalesce(sum(high), 0)::bigint, coalesce(sum(normal), 0)::bigint, coalesce(sum(low), 0)::bigint, \
-    (SELECT count(*) FROM lease WHERE ends_at > now_ms()) FROM tally WHERE queue = ''";
+    (SELECT count(*) FROM pending p, (SELECT now_ms() AS now) n \
+        WHERE p.token IS NOT NULL AND p.ends_at > n.now) FROM tally WHERE queue = ''";
 
 const QUEUE_COUNTS: &str = "SELECT q.name, q.paused, coalesce(t.high, 0)::bigint, \
     coalesce(t.normal, 0)::bigint, coalesce(t.low, 0)::bigint, coalesce(l.leased, 0)::bigint FROM queue q \
     CROSS JOIN LATERAL (SELECT sum(high) AS high, sum(normal) AS normal, sum(low) AS low FROM tally \
         WHERE queue = q.name) t \
-    LEFT JOIN (SELECT queue, count(*) AS leased FROM lease, (SELECT now_ms() AS now) n \
-        WHERE ends_at > n.now GROUP BY queue) l ON l.queue = q.name ORDER BY q.name";
+    LEFT JOIN (SELECT p.queue, count(*) AS leased FROM pending p, (SELECT now_ms() AS now) n \
+        WHERE p.token IS NOT NULL AND p.ends_at > n.now GROUP BY p.queue) l ON l.queue = q.name ORDER BY q.name";
 
 impl Core {
     pub async fn counts(&self) -> Result<Counts, LedgerError> {

@@ -44,7 +44,7 @@ impl Operation for Settlements {
             if let Some(settled) = settled.get_mut(place.wrapping_sub(1)) {
                 *settled = Settled::Done;
             }
-            if let Ok(queue) = QueueName::new(row.get(1)) {
+            if let Some(Ok(queue)) = row.get::<_, Option<&str>>(1).map(QueueName::new) {
                 core.wakes.wake(&queue);
             }
         }

@@ -22,10 +22,9 @@ pub(super) const CLAIM_TOKENS: u64 = 65_536;
 pub(super) const MESSAGES: &str = "\
 SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, m.user_id, m.expires_at, m.headers, m.ack_required, \
     m.body, m.checksum, coalesce(o.due_at, p.due_at), a.numbers, a.ats, a.latencies, a.results, a.reasons, \
-    p.place, p.spent + l.ended, p.failures + l.ended, p.acks, o.status, o.at, o.number, o.latency_ms, o.reason \
+    p.place, p.spent + l.lapsed, p.failures + l.lapsed, p.acks, o.status, o.at, o.number, o.latency_ms, o.reason \
 FROM message m LEFT JOIN pending p ON p.seq = m.seq LEFT JOIN outcome o ON o.seq = m.seq \
-CROSS JOIN LATERAL (SELECT count(*)::integer AS ended FROM lease \
-    WHERE seq = m.seq AND ends_at <= $1 AND NOT in_transit) l \
+CROSS JOIN LATERAL (SELECT (p.token IS NOT NULL AND p.ends_at <= $1 AND NOT p.in_transit)::integer AS lapsed) l \
 CROSS JOIN LATERAL ( \
     SELECT array_agg(t.number ORDER BY t.number) AS numbers, array_agg(t.at ORDER BY t.number) AS ats, \
         array_agg(t.latency_ms ORDER BY t.number) AS latencies, \

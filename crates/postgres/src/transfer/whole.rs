@@ -14,7 +14,7 @@ use super::rows::CLAIM_TOKENS;
 use crate::codes::{bounded, duration};
 use crate::{OpenError, Options, migrations};
 
-const TABLES: &str = "message, outcome, attempt, pending, chain, lease, key, quota, queue, tally, slot_config, \
+const TABLES: &str = "message, outcome, attempt, pending, chain, key, quota, queue, tally, slot_config, \
                       slot_book, slot, slot_window, slot_run, partition, meta";
 const PARTITIONED: [&str; 3] = ["message", "outcome", "attempt"];
 /// Older messages stand together with what is kept of dropped partitions.

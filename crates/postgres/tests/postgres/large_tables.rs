@@ -32,9 +32,10 @@ const OVER: &str = "INSERT INTO tidegate.pending (seq, admitted_at, queue, chain
                         ('over', 99, 20000, 0, 0, 0, 0, 0, 20000, 0)";
 
 /// 20,000 attempts of one queue, and as many messages of another in transit.
-const LEASED: &str = "INSERT INTO tidegate.lease (seq, queue, token, ends_at, in_transit) \
-                      SELECT -n, CASE WHEN n % 2 = 0 THEN 'sms' ELSE 'many' END, n, 9000000000000, n % 2 = 1 \
-                      FROM generate_series(1, 40000) n; ANALYZE tidegate.lease";
+const LEASED: &str = "INSERT INTO tidegate.pending (seq, admitted_at, queue, chained, place, lane, is_head, \
+                      line_lane, due_at, claimable_at, token, ends_at, in_transit) \
+                      SELECT -n, 0, CASE WHEN n % 2 = 0 THEN 'sms' ELSE 'many' END, false, -n, 1, true, 1, 0, 0, n, \
+                      9000000000000, n % 2 = 1 FROM generate_series(1, 40000) n; ANALYZE tidegate.pending";
 
 fn fill(backend: &PostgresBackend, (settled, all): (u64, u64)) {
     // However many there are, they came within two minutes.

@@ -131,7 +131,7 @@ async fn extensions_and_settlements_take_turns() {
     let claims = gateways[0].claim(claims_of(600_000)).await.unwrap();
     let (session, observer) = (Session::open(&backend).await, Session::open(&backend).await);
     let first = claims[0].id.seq();
-    session.run(&format!("BEGIN; SELECT FROM lease WHERE seq = {first} FOR UPDATE")).await;
+    session.run(&format!("BEGIN; SELECT FROM pending WHERE seq = {first} FOR UPDATE")).await;
     let settlements = claims.iter().map(delivered).collect();
     let settling = gateways[0].clone();
     let settling = tokio::spawn(async move { settling.settle(settlements).await });

@@ -170,7 +170,7 @@ async fn beginnings_and_settlements_take_turns() {
     let claims = gateways[0].dispatch(request(10, LONG_MS), 10).await.unwrap();
     let (session, observer) = (Session::open(&backend).await, Session::open(&backend).await);
     let first = claims[0].id.seq();
-    session.run(&format!("BEGIN; SELECT FROM lease WHERE seq = {first} FOR UPDATE")).await;
+    session.run(&format!("BEGIN; SELECT FROM pending WHERE seq = {first} FOR UPDATE")).await;
     let released = claims.iter().map(|claim| settlement(claim, Outcome::Released)).collect();
     let settling = gateways[0].clone();
     let settling = tokio::spawn(async move { settling.settle(released).await });

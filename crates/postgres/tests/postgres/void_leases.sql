@@ -1,7 +1,7 @@
 -- What a crash takes from the embedded ledger, and a restart of one gateway leaves alone here: leases, the attempts that
 -- only leases knew of, and holds.
-DELETE FROM tidegate.lease;
 UPDATE tidegate.pending p SET
+    token = NULL, ends_at = NULL, in_transit = false,
     claimable_at = p.due_at,
     spent = coalesce((SELECT max(a.number) FROM tidegate.attempt a WHERE a.seq = p.seq), 0),
     failures = (

@@ -47,7 +47,7 @@ impl Sabotage {
     fn change(self) -> Option<(&'static str, &'static str, &'static str)> {
         match self {
             Self::Order => Some(("heads", "AND p.is_head AND p.line_lane = p_lane", "AND p.lane = p_lane")),
-            Self::Fencing => Some(("settle", "AND l.token = i.token AND l.ends_at > now", "")),
+            Self::Fencing => Some(("settle", "AND p.token = i.token AND p.ends_at > now", "")),
             // As it was when the statement began, whoever has charged it since.
             Self::Quota => Some((
                 "admit",

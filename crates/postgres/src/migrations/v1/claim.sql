@@ -12,13 +12,13 @@ BEGIN
         found_seqs := ARRAY(
             SELECT p.seq FROM pending p
             WHERE p.expires_at <= p_now
-                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+                AND (p.ends_at IS NULL OR p.ends_at <= p_now)
             ORDER BY p.expires_at LIMIT p_max);
     ELSE
         found_seqs := ARRAY(
             SELECT p.seq FROM pending p
             WHERE p.queue = p_queue AND p.expires_at <= p_now
-                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+                AND (p.ends_at IS NULL OR p.ends_at <= p_now)
             ORDER BY p.expires_at LIMIT p_max);
     END IF;
     IF cardinality(found_seqs) = 0 THEN
@@ -31,13 +31,29 @@ BEGIN
         FOR UPDATE OF c SKIP LOCKED) h;
     seqs := ARRAY(
         SELECT p.seq FROM pending p
-        WHERE p.seq = ANY (found_seqs) AND (NOT p.chained
+        WHERE p.seq = ANY (found_seqs) AND (p.ends_at IS NULL OR p.ends_at <= p_now) AND (NOT p.chained
             OR (p.queue, p.recipient) IN (SELECT * FROM unnest(queues, recipients)))
         FOR UPDATE OF p SKIP LOCKED);
-    seqs := ARRAY(
-        SELECT s FROM unnest(seqs) AS s
-        WHERE NOT EXISTS (SELECT FROM lease l WHERE l.seq = s AND l.ends_at > p_now));
     PERFORM end_messages(p_now, seqs, array_fill(3::smallint, ARRAY[cardinality(seqs)]), NULL, NULL, NULL);
+    RETURN cardinality(seqs);
+END
+$$;
+
+-- Leases of a queue that have ended unsettled: their messages are back in line, where they were. The attempt was spent, and
+-- failed, if it had begun. Skips what others hold, and says how many there were.
+CREATE FUNCTION lapse(p_queue text, p_now bigint, p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    seqs bigint[];
+BEGIN
+    seqs := ARRAY(
+        SELECT p.seq FROM pending p
+        WHERE p.queue = p_queue AND p.token IS NOT NULL AND p.in_transit IN (false, true) AND p.ends_at <= p_now
+        LIMIT p_max FOR UPDATE SKIP LOCKED);
+    IF cardinality(seqs) > 0 THEN
+        UPDATE pending p SET token = NULL, ends_at = NULL, in_transit = false,
+            spent = p.spent + (NOT p.in_transit)::integer, failures = p.failures + (NOT p.in_transit)::integer
+        WHERE p.seq = ANY (seqs);
+    END IF;
     RETURN cardinality(seqs);
 END
 $$;
@@ -45,24 +61,13 @@ $$;
 -- Due heads of one lane of a queue that nobody holds, with their rows locked.
 CREATE FUNCTION heads(p_queue text, p_lane smallint, p_now bigint, p_max integer) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    seqs bigint[];
 BEGIN
-    seqs := ARRAY(
+    RETURN ARRAY(
         SELECT p.seq FROM pending p
-        WHERE p.queue = p_queue AND p.is_head AND p.line_lane = p_lane AND p.claimable_at <= p_now
-            AND (p.expires_at IS NULL OR p.expires_at > p_now)
-            AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+        WHERE p.queue = p_queue AND p.is_head AND p.line_lane = p_lane AND p.token IS NULL
+            AND p.claimable_at <= p_now AND (p.expires_at IS NULL OR p.expires_at > p_now)
         ORDER BY p.claimable_at, p.seq LIMIT p_max
-        FOR UPDATE OF p SKIP LOCKED);
-    -- Leased while we were looking, by somebody who has committed since: a row's lock does not tell.
-    IF EXISTS (SELECT FROM lease l WHERE l.seq = ANY (seqs) AND l.ends_at > p_now) THEN
-        seqs := ARRAY(
-            SELECT w.seq FROM unnest(seqs) WITH ORDINALITY AS w (seq, place)
-            WHERE NOT EXISTS (SELECT FROM lease l WHERE l.seq = w.seq AND l.ends_at > p_now)
-            ORDER BY w.place);
-    END IF;
-    RETURN seqs;
+        FOR UPDATE SKIP LOCKED);
 END
 $$;
 
@@ -86,6 +91,16 @@ BEGIN
     normal := heads(p_queue, 1::smallint, p_now, least(p_max, p_max - cardinality(high) + turns));
     low := heads(p_queue, 2::smallint, p_now,
         least(p_max, greatest(p_max - cardinality(high) - cardinality(normal), 0) + turns));
+    IF greatest(cardinality(high), cardinality(normal), cardinality(low))
+        = cardinality(high) + cardinality(normal) + cardinality(low)
+    THEN
+        -- There is one lane, if any: nobody is passed over.
+        chosen := high || normal || low;
+        IF cardinality(chosen) > 0 THEN
+            streak := 0;
+        END IF;
+        RETURN;
+    END IF;
     WHILE cardinality(chosen) < p_max LOOP
         lanes := (h <= cardinality(high))::integer + (m <= cardinality(normal))::integer
             + (l <= cardinality(low))::integer;
@@ -126,7 +141,8 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN p_max - (
         SELECT count(*) FROM (
-            SELECT FROM lease l WHERE l.queue = p_queue AND l.in_transit AND l.ends_at > p_now LIMIT p_max) t);
+            SELECT FROM pending p
+            WHERE p.queue = p_queue AND p.token IS NOT NULL AND p.in_transit AND p.ends_at > p_now LIMIT p_max) t);
 END
 $$;
 
@@ -152,6 +168,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    PERFORM lapse(p_queue, now, 1000);
     PERFORM expire(p_queue, now, 1000);
     SELECT * INTO turn FROM choose(p_queue, p_max, now, p_streak, p_lowest);
     IF cardinality(turn.chosen) = 0 THEN
@@ -160,23 +177,14 @@ BEGIN
     claim_number := nextval('lease_seq');
     RETURN QUERY
     WITH leased AS (
-        INSERT INTO lease AS l (seq, queue, token, ends_at, in_transit)
-        SELECT w.seq, p_queue, claim_number * 65536 + w.place, now + p_lease_ms, p_in_transit_max IS NOT NULL
-        FROM unnest(turn.chosen) WITH ORDINALITY AS w (seq, place)
-        -- What is left of a lease that has ended.
-        ON CONFLICT (seq) DO UPDATE
-            SET token = excluded.token, ends_at = excluded.ends_at, in_transit = excluded.in_transit
-            WHERE l.ends_at <= now
-        -- An attempt, if it had begun: the statement still sees the row as it was.
-        RETURNING l.seq, l.token, l.ends_at, CASE WHEN l.xmax = 0 THEN 0
-            ELSE (SELECT (NOT o.in_transit)::integer FROM lease o WHERE o.seq = l.seq) END AS again
-    ), spent AS (
-        UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
-        FROM leased l WHERE p.seq = l.seq AND l.again = 1
+        UPDATE pending p SET token = claim_number * 65536 + w.place, ends_at = now + p_lease_ms,
+            in_transit = p_in_transit_max IS NOT NULL
+        FROM unnest(turn.chosen) WITH ORDINALITY AS w (seq, place) WHERE p.seq = w.seq
+        RETURNING p.seq, p.token, p.ends_at, p.spent, p.failures, p.acks
     )
-    SELECT l.seq, l.token, l.ends_at, p.spent + l.again + 1, p.failures + l.again, p.acks, m.admitted_at,
-        m.recipient, m.lane, m.user_id, m.ack_required, m.headers, m.body, m.checksum, turn.streak, turn.lowest
-    FROM leased l JOIN pending p ON p.seq = l.seq JOIN message m ON m.seq = l.seq
+    SELECT l.seq, l.token, l.ends_at, l.spent + 1, l.failures, l.acks, m.admitted_at, m.recipient, m.lane, m.user_id,
+        m.ack_required, m.headers, m.body, m.checksum, turn.streak, turn.lowest
+    FROM leased l JOIN message m ON m.seq = l.seq
     ORDER BY l.token;
 END
 $$;

@@ -146,10 +146,10 @@ BEGIN
     now := now_ms();
     seqs := ARRAY(
         SELECT p.seq FROM pending p
-        WHERE p.seq = ANY (p_seq) AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > now));
+        WHERE p.seq = ANY (p_seq) AND (p.ends_at IS NULL OR p.ends_at <= now));
     -- A lease that has ended was an attempt, if that had begun.
     UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
-    FROM lease l WHERE p.seq = ANY (seqs) AND l.seq = p.seq AND NOT l.in_transit;
+    WHERE p.seq = ANY (seqs) AND p.token IS NOT NULL AND NOT p.in_transit;
     PERFORM end_messages(now, seqs, array_fill(2::smallint, ARRAY[cardinality(seqs)]),
         array_fill(true, ARRAY[cardinality(seqs)]), array_fill(0::bigint, ARRAY[cardinality(seqs)]),
         array_fill(p_reason, ARRAY[cardinality(seqs)]));

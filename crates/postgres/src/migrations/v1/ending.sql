@@ -14,12 +14,13 @@ CREATE FUNCTION lane_of(high integer, normal integer) RETURNS smallint LANGUAGE 
 $$;
 
 -- Ends pending messages whose rows and chains the caller holds: each becomes an outcome, with the attempt that ended it
--- where there was one, its lease goes, and its chain's next message steps forward.
+-- where there was one, and its chain's next message steps forward. Says whether one did.
 CREATE FUNCTION end_messages(
     p_now bigint, p_seqs bigint[], p_status smallint[], p_tried boolean[], p_latency bigint[], p_reason text[]
-) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    queues text[]; recipients text[]; lanes smallint[]; statuses smallint[];
+    queues text[]; recipients text[]; lanes smallint[]; heads_at bigint[]; statuses smallint[];
+    moved boolean;
 BEGIN
     WITH item AS (
         SELECT * FROM unnest(p_seqs, p_status, p_tried, p_latency, p_reason)
@@ -27,35 +28,36 @@ BEGIN
     ), gone AS (
         DELETE FROM pending p USING item i WHERE p.seq = i.seq
         RETURNING p.seq, p.queue, CASE WHEN p.chained THEN p.recipient END AS recipient, p.lane, p.due_at,
-            CASE WHEN i.tried THEN p.spent + 1 END AS number, i.status,
+            CASE WHEN p.is_head THEN p.place END AS head_at, CASE WHEN i.tried THEN p.spent + 1 END AS number, i.status,
             CASE WHEN i.tried THEN i.latency_ms END AS latency_ms, i.reason
-    ), unleased AS (
-        DELETE FROM lease l USING gone g WHERE l.seq = g.seq
     ), ended AS (
         INSERT INTO outcome (seq, status, at, due_at, reason, number, latency_ms)
         SELECT g.seq, g.status, p_now, g.due_at, g.reason, g.number, g.latency_ms FROM gone g
     )
-    SELECT array_agg(g.queue), array_agg(g.recipient), array_agg(g.lane), array_agg(g.status)
-    INTO queues, recipients, lanes, statuses FROM gone g;
+    SELECT array_agg(g.queue), array_agg(g.recipient), array_agg(g.lane), array_agg(g.head_at), array_agg(g.status)
+    INTO queues, recipients, lanes, heads_at, statuses FROM gone g;
     IF queues IS NULL THEN
-        RETURN;
+        RETURN false;
     END IF;
-    PERFORM leave_chains(queues, recipients, lanes);
+    moved := leave_chains(queues, recipients, lanes, heads_at);
     PERFORM book(queues, lanes, array_fill(0::smallint, ARRAY[cardinality(queues)]), statuses);
+    RETURN moved;
 END
 $$;
 
--- Messages have left their chains (null: there was none): counts them off, and lets the next ones step forward.
-CREATE FUNCTION leave_chains(p_queue text[], p_recipient text[], p_lane smallint[]) RETURNS void
+-- Messages have left their chains (null: there was none): counts them off, and lets the next ones step forward. Of heads
+-- the place is given: the next one is looked for behind it, and not among all that the chain's index remembers.
+CREATE FUNCTION leave_chains(p_queue text[], p_recipient text[], p_lane smallint[], p_head_at bigint[]) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF array_remove(p_recipient, NULL) = '{}' THEN
-        RETURN;
+        RETURN false;
     END IF;
     WITH left_by AS (
         SELECT m.queue, m.recipient, count(*) FILTER (WHERE lane = 0) AS high,
-            count(*) FILTER (WHERE lane = 1) AS normal, count(*) FILTER (WHERE lane = 2) AS low
-        FROM unnest(p_queue, p_recipient, p_lane) AS m (queue, recipient, lane)
+            count(*) FILTER (WHERE lane = 1) AS normal, count(*) FILTER (WHERE lane = 2) AS low,
+            coalesce(max(m.head_at), -1) AS behind
+        FROM unnest(p_queue, p_recipient, p_lane, p_head_at) AS m (queue, recipient, lane, head_at)
         WHERE m.recipient IS NOT NULL GROUP BY m.queue, m.recipient
     ), emptied AS (
         DELETE FROM chain c USING left_by l
@@ -66,15 +68,16 @@ BEGIN
         FROM left_by l
         WHERE c.queue = l.queue AND c.recipient = l.recipient
             AND NOT (c.high = l.high AND c.normal = l.normal AND c.low = l.low)
-        RETURNING c.queue, c.recipient, lane_of(c.high, c.normal) AS lane
+        RETURNING c.queue, c.recipient, lane_of(c.high, c.normal) AS lane, l.behind
     ), next AS (
         -- Sees what was there before this statement: the ended ones are gone already.
         SELECT h.seq, s.lane FROM shortened s CROSS JOIN LATERAL (
             SELECT p.seq FROM pending p
-            WHERE p.queue = s.queue AND p.recipient = s.recipient AND p.chained
+            WHERE p.queue = s.queue AND p.recipient = s.recipient AND p.chained AND p.place > s.behind
             ORDER BY p.place LIMIT 1) h
     )
     UPDATE pending p SET is_head = true, line_lane = n.lane
     FROM next n WHERE p.seq = n.seq AND NOT (p.is_head AND p.line_lane = n.lane);
+    RETURN FOUND;
 END
 $$;

@@ -31,17 +31,20 @@ BEGIN
             RETURNING c.high, c.normal, c.low)
         SELECT array_agg(e.high), array_agg(e.normal), array_agg(e.low) INTO high, normal, low FROM entered e;
     END IF;
-    -- Only now, with the chains in hand: within a chain, numbers follow the order of admission.
-    numbers := ARRAY(SELECT nextval('message_seq') FROM generate_series(1, cardinality(p_lane)));
-    INSERT INTO pending (seq, admitted_at, queue, recipient, chained, place, lane, is_head, line_lane, due_at,
-        claimable_at, expires_at)
-    SELECT w.seq, p_now, p_queues[w.q], w.recipient, w.chain IS NOT NULL, w.seq, w.lane,
-        w.chain IS NULL OR w.first_of = high[w.chain] + normal[w.chain] + low[w.chain], w.line_lane,
-        coalesce(w.due, p_now), coalesce(w.due, p_now), w.expires_at
-    FROM (
-        SELECT unnest(numbers) AS seq, unnest(p_queue_at) AS q, unnest(p_chain_at) AS chain,
-            unnest(p_first_of) AS first_of, unnest(p_recipient) AS recipient, unnest(p_lane) AS lane,
-            unnest(p_line_lane) AS line_lane, unnest(p_due) AS due, unnest(p_expires) AS expires_at) w;
+    -- Numbers are drawn only now, with the chains in hand: within a chain, they follow the order of admission.
+    WITH entered AS (
+        INSERT INTO pending AS p (seq, admitted_at, queue, recipient, chained, place, lane, is_head, line_lane, due_at,
+            claimable_at, expires_at)
+        SELECT w.seq, p_now, p_queues[w.q], w.recipient, w.chain IS NOT NULL, w.seq, w.lane,
+            w.chain IS NULL OR w.first_of = high[w.chain] + normal[w.chain] + low[w.chain], w.line_lane,
+            coalesce(w.due, p_now), coalesce(w.due, p_now), w.expires_at
+        FROM (
+            SELECT nextval('message_seq') AS seq, i.* FROM (
+                SELECT unnest(p_queue_at) AS q, unnest(p_chain_at) AS chain, unnest(p_first_of) AS first_of,
+                    unnest(p_recipient) AS recipient, unnest(p_lane) AS lane, unnest(p_line_lane) AS line_lane,
+                    unnest(p_due) AS due, unnest(p_expires) AS expires_at) i) w
+        RETURNING p.seq)
+    SELECT array_agg(e.seq) INTO numbers FROM entered e;
     IF low <> p_chain_low OR normal <> p_chain_normal AND 0 = ANY (p_lane) THEN
         -- A more urgent message lends its lane to the head that it waits behind.
         UPDATE pending p SET line_lane = h.lane

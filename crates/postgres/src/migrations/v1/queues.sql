@@ -42,6 +42,7 @@ DECLARE
     seqs bigint[];
     free bigint[];
 BEGIN
+    PERFORM lapse(p_queue, now, 1000);
     PERFORM expire(p_queue, now, 1000);
     WHILE taken < p_max LOOP
         SELECT * INTO turn FROM choose(p_queue, least(p_max - taken, pace), now, p_streak, p_lowest);
@@ -67,17 +68,12 @@ BEGIN
         EXIT WHEN seqs IS NULL;
         pop_number := nextval('lease_seq');
         RETURN QUERY
-        SELECT p.seq, pop_number * 65536 + w.place, now, p.spent + again + 1, p.failures + again, p.acks,
+        SELECT p.seq, pop_number * 65536 + w.place, now, p.spent + 1, p.failures, p.acks,
             m.admitted_at, m.recipient, m.lane, m.user_id, m.ack_required, m.headers, m.body, m.checksum,
             p_streak, p_lowest
         FROM unnest(seqs) WITH ORDINALITY AS w (seq, place)
         JOIN pending p ON p.seq = w.seq JOIN message m ON m.seq = w.seq
-        CROSS JOIN LATERAL (
-            SELECT count(*)::integer AS again FROM lease l WHERE l.seq = p.seq AND NOT l.in_transit) l
         ORDER BY w.place;
-        -- A lease that has ended was an attempt, if that had begun.
-        UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
-        FROM lease l WHERE p.seq = ANY (seqs) AND l.seq = p.seq AND NOT l.in_transit;
         taken := taken + cardinality(seqs);
         PERFORM end_messages(now, seqs, array_fill(1::smallint, ARRAY[cardinality(seqs)]),
             array_fill(true, ARRAY[cardinality(seqs)]), array_fill(0::bigint, ARRAY[cardinality(seqs)]), NULL);
@@ -97,9 +93,8 @@ BEGIN
     now := now_ms();
     -- One by one: the same lease may be there twice, and be cut short to nothing by the first.
     FOR i IN 1 .. cardinality(p_seq) LOOP
-        UPDATE lease l SET ends_at = now + p_lease_ms[i]
-        WHERE l.seq = p_seq[i] AND l.token = p_token[i] AND l.ends_at > now
-            AND EXISTS (SELECT FROM pending p WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i]);
+        UPDATE pending p SET ends_at = now + p_lease_ms[i]
+        WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i] AND p.token = p_token[i] AND p.ends_at > now;
         GET DIAGNOSTICS given = ROW_COUNT;
         IF given > 0 THEN
             place := i;
@@ -135,10 +130,10 @@ BEGIN
     FOR i IN 1 .. cardinality(p_seq) LOOP
         status := NULL;
         done := array_position(seqs, p_seq[i]);
-        SELECT p.acks, p.expires_at <= now AS is_over, coalesce(l.ends_at > now, false) AS is_held,
-            NOT coalesce(l.in_transit, true) AS is_begun,
-            p.acks > 0 OR m.ack_required AND (p.spent > 0 OR NOT coalesce(l.in_transit, true)) AS is_awaited
-        INTO r FROM pending p JOIN message m ON m.seq = p.seq LEFT JOIN lease l ON l.seq = p.seq
+        SELECT p.acks, p.expires_at <= now AS is_over, coalesce(p.ends_at > now, false) AS is_held,
+            p.token IS NOT NULL AND NOT p.in_transit AS is_begun,
+            p.acks > 0 OR m.ack_required AND (p.spent > 0 OR p.token IS NOT NULL AND NOT p.in_transit) AS is_awaited
+        INTO r FROM pending p JOIN message m ON m.seq = p.seq
         WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i];
         IF r IS NULL OR done IS NOT NULL THEN
             status := coalesce(statuses[done], status_of(p_seq[i], p_ms[i]));
@@ -174,10 +169,11 @@ DECLARE
     seqs bigint[];
     statuses smallint[];
 BEGIN
+    PERFORM lapse(p_queue, now, p_max);
     seqs := ARRAY(
         SELECT p.seq FROM pending p
-        WHERE p.queue = p_queue AND (p.is_head OR p.chained) AND p.place <= p_last_place
-            AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > now)
+        WHERE p.queue = p_queue AND (p.is_head AND p.token IS NULL OR p.chained) AND p.place <= p_last_place
+            AND (p.ends_at IS NULL OR p.ends_at <= now)
         ORDER BY p.seq LIMIT p_max);
     more := cardinality(seqs) = p_max;
     PERFORM take_chains(seqs);
@@ -186,7 +182,7 @@ BEGIN
     SELECT coalesce(array_agg(p.seq), '{}'),
         coalesce(array_agg((CASE WHEN p.expires_at <= now THEN 3 ELSE 4 END)::smallint), '{}')
     INTO seqs, statuses FROM pending p
-    WHERE p.seq = ANY (seqs) AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > now);
+    WHERE p.seq = ANY (seqs) AND (p.ends_at IS NULL OR p.ends_at <= now);
     PERFORM end_messages(now, seqs, statuses, NULL, NULL, NULL);
     deleted := cardinality(array_remove(statuses, 3::smallint));
 END

@@ -71,7 +71,9 @@ BEGIN
         PERFORM take_chains(ARRAY[held.message_seq]);
         PERFORM FROM pending p WHERE p.seq = held.message_seq FOR UPDATE;
         now := now_ms();
-        IF NOT FOUND OR EXISTS (SELECT FROM lease l WHERE l.seq = held.message_seq AND l.ends_at > now) THEN
+        IF NOT EXISTS (
+            SELECT FROM pending p WHERE p.seq = held.message_seq AND (p.ends_at IS NULL OR p.ends_at <= now))
+        THEN
             answer := 1;
         END IF;
     END IF;

@@ -1,22 +1,16 @@
--- Leases that have ended unsettled: their attempt was spent, and failed, if it had begun. Says how many.
+-- Leases that have ended unsettled, in whatever queue. Says how many.
 CREATE FUNCTION end_leases(p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint := now_ms();
-    seqs bigint[];
-    ended integer;
+    name text;
+    ended integer := 0;
 BEGIN
-    seqs := ARRAY(SELECT l.seq FROM lease l WHERE l.ends_at <= now LIMIT p_max);
-    IF cardinality(seqs) = 0 THEN
-        RETURN 0;
-    END IF;
-    seqs := ARRAY(SELECT p.seq FROM pending p WHERE p.seq = ANY (seqs) FOR UPDATE SKIP LOCKED);
-    WITH gone AS (
-        DELETE FROM lease l WHERE l.seq = ANY (seqs) AND l.ends_at <= now RETURNING l.seq, l.in_transit
-    ), spent AS (
-        UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
-        FROM gone g WHERE p.seq = g.seq AND NOT g.in_transit
-    )
-    SELECT count(*) INTO ended FROM gone;
+    -- Of every queue with leases, no matter how many there are in it.
+    SELECT min(p.queue) INTO name FROM pending p WHERE p.token IS NOT NULL;
+    WHILE name IS NOT NULL AND ended < p_max LOOP
+        ended := ended + lapse(name, now, p_max - ended);
+        SELECT min(p.queue) INTO name FROM pending p WHERE p.token IS NOT NULL AND p.queue > name;
+    END LOOP;
     RETURN ended;
 END
 $$;

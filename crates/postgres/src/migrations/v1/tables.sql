@@ -64,7 +64,7 @@ CREATE TABLE attempt (
     PRIMARY KEY (seq, number)
 ) PARTITION BY RANGE (seq);
 
--- What waits or is under way. A claim locks its row and changes nothing in it.
+-- What waits or is under way.
 CREATE TABLE pending (
     seq          bigint PRIMARY KEY,
     admitted_at  bigint NOT NULL,
@@ -84,9 +84,15 @@ CREATE TABLE pending (
     -- The number of the last attempt that was spent on it, and how many of them count as failures or as accepted.
     spent        integer NOT NULL DEFAULT 0,
     failures     integer NOT NULL DEFAULT 0,
-    acks         integer NOT NULL DEFAULT 0
+    acks         integer NOT NULL DEFAULT 0,
+    -- Whoever holds it, and until when. One that has ended stands here until it is noticed (`lapse`).
+    token        bigint,
+    ends_at      bigint,
+    -- It is on its way to a sender: no attempt has begun, and none is spent when the lease ends.
+    in_transit   boolean NOT NULL DEFAULT false
 );
-CREATE INDEX pending_line ON pending (queue, line_lane, claimable_at, seq) WHERE is_head;
+CREATE INDEX pending_line ON pending (queue, line_lane, claimable_at, seq) WHERE is_head AND token IS NULL;
+CREATE INDEX pending_leased ON pending (queue, in_transit, ends_at) WHERE token IS NOT NULL;
 CREATE INDEX pending_chain ON pending (queue, recipient, place) WHERE chained;
 CREATE INDEX pending_expiry ON pending (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX pending_queue_expiry ON pending (queue, expires_at) WHERE expires_at IS NOT NULL;
@@ -101,17 +107,6 @@ CREATE TABLE chain (
     low       integer NOT NULL,
     PRIMARY KEY (queue, recipient)
 );
-
-CREATE TABLE lease (
-    seq        bigint PRIMARY KEY,
-    queue      text COLLATE "C" NOT NULL,
-    token      bigint NOT NULL,
-    ends_at    bigint NOT NULL,
-    -- The message is on its way to a sender: no attempt has begun, and none is spent when the lease ends.
-    in_transit boolean NOT NULL
-);
--- Without their ends, so that leases may be extended without touching it.
-CREATE INDEX lease_transit ON lease (queue) WHERE in_transit;
 
 CREATE TABLE key (
     key         bytea PRIMARY KEY,
@@ -135,4 +130,3 @@ CREATE TABLE quota (
 -- Rows that are inserted and deleted all day: look at them often.
 ALTER TABLE pending SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 ALTER TABLE chain SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
-ALTER TABLE lease SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);

@@ -40,21 +40,6 @@ BEGIN
 END
 $$;
 
--- The same for newly admitted messages that have been counted: of the whole ledger, then of each queue.
-CREATE FUNCTION book_admitted(p_queues text[], p_high bigint[], p_normal bigint[], p_low bigint[]) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    INSERT INTO tally AS t (queue, stripe, admitted, delivered, dead, expired, deleted, high, normal, low)
-    SELECT b.queue, (pg_backend_pid() % 32)::smallint, b.high + b.normal + b.low, 0, 0, 0, 0, b.high, b.normal, b.low
-    FROM (
-        SELECT unnest(array_prepend('', p_queues)) AS queue, unnest(p_high) AS high, unnest(p_normal) AS normal,
-            unnest(p_low) AS low) b
-    ON CONFLICT (queue, stripe) DO UPDATE SET
-        admitted = t.admitted + excluded.admitted, high = t.high + excluded.high,
-        normal = t.normal + excluded.normal, low = t.low + excluded.low;
-END
-$$;
-
 -- How many more messages there is room for. Those whose time is over stand in the books until somebody ends them, so they
 -- are counted off where the room would not do without them, as far as that takes, and up to a bound.
 CREATE FUNCTION room_in(p_queue text, p_max bigint, p_wanted bigint, p_now bigint) RETURNS bigint
@@ -70,13 +55,13 @@ BEGIN
         SELECT count(*) INTO over FROM (
             SELECT FROM pending p
             WHERE p.expires_at <= p_now
-                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+                AND (p.ends_at IS NULL OR p.ends_at <= p_now)
             ORDER BY p.expires_at LIMIT over_max) o;
     ELSIF over_max > 0 THEN
         SELECT count(*) INTO over FROM (
             SELECT FROM pending p
             WHERE p.queue = p_queue AND p.expires_at <= p_now
-                AND NOT EXISTS (SELECT FROM lease l WHERE l.seq = p.seq AND l.ends_at > p_now)
+                AND (p.ends_at IS NULL OR p.ends_at <= p_now)
             ORDER BY p.expires_at LIMIT over_max) o;
     END IF;
     RETURN room + over;

@@ -16,13 +16,13 @@ BEGIN
     WITH item AS (
         SELECT DISTINCT ON (i.seq) i.seq, i.lease_ms, i.n
         FROM unnest(p_seq, p_ms, p_token, p_lease_ms) WITH ORDINALITY AS i (seq, ms, token, lease_ms, n)
-        JOIN lease l ON l.seq = i.seq AND l.token = i.token AND l.in_transit AND l.ends_at > now
-        JOIN pending p ON p.seq = i.seq AND p.admitted_at = i.ms
+        JOIN pending p ON p.seq = i.seq AND p.admitted_at = i.ms AND p.token = i.token AND p.in_transit
+            AND p.ends_at > now
         ORDER BY i.seq, i.n
     )
-    UPDATE lease l
+    UPDATE pending p
     SET token = begin_number * 65536 + i.n % 65536, ends_at = now + i.lease_ms, in_transit = false
-    FROM item i WHERE l.seq = i.seq
-    RETURNING i.n::integer, l.token, l.ends_at, l.queue;
+    FROM item i WHERE p.seq = i.seq
+    RETURNING i.n::integer, p.token, p.ends_at, p.queue;
 END
 $$;
