@@ -31,6 +31,7 @@ mod settle;
 mod slot_configs;
 mod slots;
 mod sweep;
+mod tidy;
 mod transfer;
 mod transit;
 mod wakes;

@@ -15,7 +15,7 @@ use crate::settle::Settlements;
 use crate::slot_configs::SlotConfigs;
 use crate::transit::Beginnings;
 use crate::wakes::Wakes;
-use crate::{OpenError, Options, Tls, migrations, sweep, wakes};
+use crate::{OpenError, Options, Tls, migrations, sweep, tidy, wakes};
 
 /// PostgreSQL 15, the first that the tests know.
 const VERSION_MIN: i32 = 150_000;
@@ -68,6 +68,7 @@ impl Postgres {
             tokio::spawn(wakes::listen(core.clone())),
             tokio::spawn(wakes::announce(core.clone())),
             tokio::spawn(sweep::run(core.clone(), health_sender)),
+            tokio::spawn(tidy::run(core.clone())),
         ];
         let (intake, batch) = (core.options.intake_max, core.options.batch_max);
         let ending = |acked| Arc::new(Ending { core: core.clone(), acked });

@@ -40,6 +40,8 @@ pub struct Options {
     /// At most one notification goes out to the other processes in that time.
     pub notify_every: Duration,
     pub sweep_every: Duration,
+    /// How many rows of settled messages may lie about in a table, besides a twentieth of its size.
+    pub dead_rows_max: i64,
     /// Whether a server may be used that does not sync what it commits.
     pub allow_unsafe_server: bool,
     /// Learns the server's time while the ledger is open.
@@ -80,8 +82,9 @@ impl Options {
             queue_rules: Vec::new(),
             queue_rule: QueueRule::default(),
             poll: Duration::from_millis(250),
-            notify_every: Duration::from_millis(5),
+            notify_every: Duration::from_millis(10),
             sweep_every: Duration::from_secs(1),
+            dead_rows_max: 20_000,
             allow_unsafe_server: false,
             clock: Arc::default(),
             session_hook: None,

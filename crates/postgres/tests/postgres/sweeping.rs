@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_domain::{Health, Ledger as _, Slots as _, Timestamp};
-use tidegate_testkit::conformance::{ask, event, per_window, slot_config, sms};
+use tidegate_domain::{Health, Ledger as _, Queues as _, Slots as _, Timestamp};
+use tidegate_postgres::Postgres;
+use tidegate_testkit::conformance::{ask, event, per_window, queue, slot_config, sms};
 use tidegate_testkit::services;
 use tokio::time::{sleep, timeout};
 
@@ -74,4 +75,42 @@ async fn a_sweep_ends_though_others_hold_all_that_has_expired() {
     session.run("COMMIT").await;
     ledger.sweep().await.unwrap();
     assert_eq!(ledger.counts().await.unwrap().expired, 1_000);
+}
+
+/// Settles so many messages, where the server takes nothing away by itself.
+async fn settled(ledger: &Postgres, backend: &PostgresBackend, count: usize) -> Session {
+    let session = Session::open(backend).await;
+    for table in ["pending", "chain"] {
+        session.run(&format!("ALTER TABLE {table} SET (autovacuum_enabled = off)")).await;
+    }
+    ledger.admit((0..count).map(|n| sms("x").to(&n.to_string()).0).collect()).await.unwrap();
+    assert_eq!(ledger.pop(queue("sms"), count, 0).await.unwrap().len(), count);
+    session
+}
+
+/// How many dead rows lie about in a table, and how often they were taken away.
+async fn tidiness(session: &Session, table: &str) -> (i64, i64) {
+    let of = |what: &str| format!("SELECT {what} FROM pg_stat_user_tables WHERE relname = '{table}'");
+    (session.number(&of("n_dead_tup")).await, session.number(&of("vacuum_count")).await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_settled_messages_leave_behind_is_taken_away_when_it_is_too_much() {
+    let backend = PostgresBackend::empty();
+    let ledger = backend.gateways(1, |options| options.dead_rows_max = 50).await.remove(0);
+    let session = settled(&ledger, &backend, 200).await;
+    for table in ["pending", "chain"] {
+        until(async || matches!(tidiness(&session, table).await, (0, 1..))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_few_dead_rows_are_left_to_the_server() {
+    let backend = PostgresBackend::empty();
+    let ledger = backend.gateways(1, |_| ()).await.remove(0);
+    let session = settled(&ledger, &backend, 200).await;
+    until(async || tidiness(&session, "pending").await.0 > 50).await;
+    // Many looks later.
+    sleep(Duration::from_millis(1_000)).await;
+    assert_eq!(tidiness(&session, "pending").await.1, 0);
 }
