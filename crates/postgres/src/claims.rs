@@ -140,6 +140,9 @@ impl Line {
                 Err(error) => self.refuse(taking, &error),
             }
         }
+        if !all_served {
+            self.rested_at = Instant::now();
+        }
         all_served
     }
 

@@ -31,7 +31,6 @@ pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub struct Connections {
     pool: Pool,
     session_hook: Option<SessionHook>,
-    statement_timeout: Duration,
     answer_within: Duration,
 }
 
@@ -75,9 +74,8 @@ impl Connections {
             .post_create(prepare)
             .build();
         let pool = pool.map_err(|error| OpenError::Settings(error.to_string()))?;
-        let statement_timeout = options.statement_timeout;
-        let answer_within = statement_timeout + ANSWER_MARGIN;
-        Ok(Self { pool, session_hook: options.session_hook.clone(), statement_timeout, answer_within })
+        let answer_within = options.statement_timeout + ANSWER_MARGIN;
+        Ok(Self { pool, session_hook: options.session_hook.clone(), answer_within })
     }
 
     pub async fn get(&self) -> Result<Object, CallError> {
@@ -110,23 +108,6 @@ impl Connections {
                 Err(give_up(client, CallError::Unsent(describe(&error))))
             }
             Err(_) => Err(give_up(client, CallError::Unsent("no answer in time".to_owned()))),
-        }
-    }
-
-    /// One statement that is no part of a transaction, and may take longer than others.
-    pub async fn call_for(&self, sql: &str, time_max: Duration) -> Result<(), CallError> {
-        let client = self.get().await?;
-        let limit = |time: Duration| format!("SET statement_timeout TO {}", time.as_millis());
-        let done = timeout(time_max + ANSWER_MARGIN, async {
-            client.batch_execute(&limit(time_max)).await?;
-            client.batch_execute(sql).await?;
-            client.batch_execute(&limit(self.statement_timeout)).await
-        });
-        match done.await {
-            Ok(Ok(())) => Ok(()),
-            // Its session is not as the others' are.
-            Ok(Err(error)) => Err(give_up(client, CallError::Failed(error))),
-            Err(_) => Err(give_up(client, CallError::Unanswered)),
         }
     }
 

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_domain::LedgerError;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::error::Access;
-use crate::open::Core;
+use crate::open::{Core, connect};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Beside its work a table has so many times that long to rest, in case that somebody's old snapshot keeps all of it.
 const REST: u32 = 20;
@@ -26,23 +26,37 @@ pub async fn run(core: Arc<Core>) {
     loop {
         sleep(rest.max(core.options.sweep_every)).await;
         let begun = Instant::now();
-        // Whatever is wrong, others notice it too.
-        let tidied = core.tidy().await.unwrap_or(false);
-        rest = if tidied { begun.elapsed() * REST } else { Duration::ZERO };
+        let tidied = timeout(TIME_MAX, core.tidy()).await.unwrap_or_else(|late| Err(late.into()));
+        rest = match tidied {
+            Ok(false) => Duration::ZERO,
+            Ok(true) => begun.elapsed() * REST,
+            Err(error) => {
+                // Claims take longer then, and nothing else happens.
+                tracing::debug!(error, "dead rows of the ledger on PostgreSQL are left to the server");
+                TIME_MAX
+            }
+        };
     }
 }
 
 impl Core {
     /// Says whether there was anything to do.
-    async fn tidy(&self) -> Result<bool, LedgerError> {
+    async fn tidy(&self) -> Result<bool, Error> {
         let rows = self.read(UNTIDY, &[&self.options.dead_rows_max]).await?;
-        for row in &rows {
-            let table: &str = row.get(0);
-            // All of its indexes, since it is for them; and without the lock that the end of the file would take.
-            let sql = format!("VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF, SKIP_LOCKED ON, PARALLEL 0) {table}");
-            let done = self.connections.call_for(&sql, TIME_MAX).await;
-            done.map_err(|error| error.meaning(Access::Write))?;
+        if rows.is_empty() {
+            return Ok(false);
         }
-        Ok(!rows.is_empty())
+        // On a connection of its own: nobody has to wait for it.
+        let client = connect(&self.options).await?;
+        client.batch_execute(&format!("SET statement_timeout TO {}", TIME_MAX.as_millis())).await?;
+        for row in &rows {
+            // All of its indexes, since it is for them; and without the lock that cutting the file's end would take.
+            let table: &str = row.get(0);
+            let sql = format!(
+                "VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF, SKIP_LOCKED ON, PARALLEL 0) tidegate.{table}"
+            );
+            client.batch_execute(&sql).await?;
+        }
+        Ok(true)
     }
 }
