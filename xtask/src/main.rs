@@ -52,6 +52,7 @@ fn test() -> Result<(), String> {
     // Most of them wait for servers rather than compute. A failure must not hide the next one.
     cargo_with(&["test", "--workspace", "--locked", "--no-fail-fast"], &[("RUST_TEST_THREADS", "4")])?;
     api_on_postgres()?;
+    large_tables()?;
     trials("bench", &["--quick".into()])?;
     trials("torture", &["--quick".into()])?;
     if power_cuts {
@@ -85,6 +86,13 @@ fn api_on_postgres() -> Result<(), String> {
         vec!["test", "--locked", "--package", "tidegate", "--test", "e2e", "--", "--test-threads=4"];
     args.extend(ABOUT_A_DIRECTORY.into_iter().flat_map(|name| ["--skip", name]));
     cargo_with(&args, &[("TIDEGATE_TEST_LEDGER", "postgres")])
+}
+
+/// What operations on PostgreSQL read when its tables are full. By itself: making them keeps the disk busy.
+fn large_tables() -> Result<(), String> {
+    let test =
+        ["test", "--locked", "--package", "tidegate-postgres", "--test", "postgres", "no_operation_reads"];
+    cargo_with(&test, &[("TIDEGATE_TEST_LARGE", "1")])
 }
 
 fn release() -> Result<(), String> {

@@ -175,6 +175,25 @@ async fn an_event_that_is_given_back_while_it_is_asked_for_gets_a_new_slot() {
     gateways[0].reserve(vec![ask("g").0]).await.expect("it goes on");
 }
 
+/// Whoever holds the chain may ask for the message next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_waits_for_a_chain_without_its_messages_in_hand() {
+    let backend = PostgresBackend::new();
+    let setup = Setup::default();
+    let ledger = Arc::new(Postgres::open(backend.options(&setup)).await.unwrap());
+    ledger.admit(vec![sms("a").to("ann").0]).await.unwrap();
+    ledger.claim(claims_of(1_000)).await.unwrap();
+    setup.clock.advance_ms(2_000);
+    let (session, observer) = (Session::open(&backend).await, Session::open(&backend).await);
+    session.run("BEGIN; SELECT FROM chain FOR UPDATE").await;
+    let purging = ledger.clone();
+    let purging = tokio::spawn(async move { purging.purge(queue("sms")).await });
+    observer.until_blocked(1).await;
+    session.run("SELECT FROM pending FOR UPDATE NOWAIT; COMMIT").await;
+    let purged = timeout(PATIENCE, purging).await.expect("purged").unwrap();
+    assert_eq!(purged.unwrap(), 1, "its lease has ended");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purge_takes_back_what_was_there_when_it_began() {
     let backend = PostgresBackend::empty();

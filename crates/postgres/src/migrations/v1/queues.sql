@@ -169,11 +169,10 @@ DECLARE
     seqs bigint[];
     statuses smallint[];
 BEGIN
-    PERFORM lapse(p_queue, now, p_max);
     seqs := ARRAY(
         SELECT p.seq FROM pending p
-        WHERE p.queue = p_queue AND (p.is_head AND p.token IS NULL OR p.chained) AND p.place <= p_last_place
-            AND (p.ends_at IS NULL OR p.ends_at <= now)
+        WHERE p.queue = p_queue AND (p.is_head AND p.token IS NULL OR p.chained OR p.token IS NOT NULL)
+            AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now)
         ORDER BY p.seq LIMIT p_max);
     more := cardinality(seqs) = p_max;
     PERFORM take_chains(seqs);
