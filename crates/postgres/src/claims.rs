@@ -165,6 +165,10 @@ impl Line {
         };
         if let Some(row) = rows.last() {
             (self.streak, self.lowest) = (row.get(14), row.get(15));
+            let back_in_line = usize::try_from(row.get::<_, i32>(16)).unwrap_or_default();
+            if back_in_line > rows.len() {
+                self.core.wakes.wake(&self.queue);
+            }
         }
         Ok(rows.iter().map(|row| claim(&self.core, &self.queue, row)).collect())
     }

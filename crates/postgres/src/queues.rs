@@ -75,6 +75,8 @@ impl Queues for Postgres {
                 break;
             }
         }
+        // Whoever stood behind them steps forward.
+        self.core.wakes.wake(&queue);
         Ok(deleted)
     }
 

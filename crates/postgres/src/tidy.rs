@@ -48,7 +48,12 @@ impl Core {
         }
         // On a connection of its own: nobody has to wait for it.
         let client = connect(&self.options).await?;
-        client.batch_execute(&format!("SET statement_timeout TO {}", TIME_MAX.as_millis())).await?;
+        // Under another name than gateways: one that outlives its gateway for a moment is no reason to refuse an export.
+        let session = format!(
+            "SET application_name TO 'tidegate vacuum'; SET statement_timeout TO {}",
+            TIME_MAX.as_millis()
+        );
+        client.batch_execute(&session).await?;
         for row in &rows {
             // All of its indexes, since it is for them; and without the lock that cutting the file's end would take.
             let table: &str = row.get(0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_domain::{
-    Admitted, Cancelled, Claim, ClaimRequest, Clock as _, Extension, Ledger as _, MessageId, Outcome,
+    Admitted, Cancelled, Claim, ClaimRequest, Clock as _, Extension, Lane, Ledger as _, MessageId, Outcome,
     Queues as _, Released, Reserved, Settled, Settlement, Slots as _,
 };
 use tidegate_postgres::Postgres;
@@ -173,6 +173,28 @@ async fn an_event_that_is_given_back_while_it_is_asked_for_gets_a_new_slot() {
         assert_eq!(slot.config, slot_config("default"));
     }
     gateways[0].reserve(vec![ask("g").0]).await.expect("it goes on");
+}
+
+/// What has expired lent its lane to the head before it: whoever ends it waits for that one, and must not hold others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_waits_for_the_head_of_a_chain_with_no_other_in_hand() {
+    let backend = PostgresBackend::new();
+    let setup = Setup::default();
+    let ledger = Arc::new(Postgres::open(backend.options(&setup)).await.unwrap());
+    ledger.admit(vec![sms("a1").lane(Lane::Low).to("ann").0]).await.unwrap();
+    let lapsed = ledger.claim(claims_of(1_000)).await.unwrap().remove(0).id.seq();
+    let expires = setup.clock.now().plus_ms(1_500);
+    let urgent = sms("b2").lane(Lane::High).to("bob").expires(expires);
+    ledger.admit(vec![sms("b1").lane(Lane::Low).to("bob").0, urgent.0]).await.unwrap();
+    setup.clock.advance_ms(2_000);
+    let (session, observer) = (Session::open(&backend).await, Session::open(&backend).await);
+    session.run("BEGIN; SELECT FROM pending WHERE recipient = 'bob' AND is_head FOR UPDATE").await;
+    let claiming = ledger.clone();
+    let claiming = tokio::spawn(async move { claiming.claim(claims_of(1_000)).await });
+    observer.until_blocked(1).await;
+    session.run(&format!("SELECT FROM pending WHERE seq = {lapsed} FOR UPDATE NOWAIT; COMMIT")).await;
+    let claims = timeout(PATIENCE, claiming).await.expect("claimed").unwrap().unwrap();
+    assert_eq!(claims.iter().map(|claim| claim.attempt).collect::<Vec<_>>(), [2, 1]);
 }
 
 /// Whoever holds the chain may ask for the message next.

@@ -148,18 +148,20 @@ $$;
 
 -- Leases up to so many messages. Tokens grow: a number for the claim, then places within it.
 -- `in_transit_max` is null for attempts, which begin with their lease; otherwise the messages are in transit, and no more
--- of the queue than so many at a time.
+-- of the queue than so many at a time. `back_in_line`: how many leases had ended unsettled; others could not see their
+-- messages meanwhile.
 CREATE FUNCTION claim(
     p_queue text, p_max integer, p_lease_ms bigint, p_streak integer, p_lowest boolean, p_in_transit_max integer
 ) RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
-    streak integer, lowest boolean
+    streak integer, lowest boolean, back_in_line integer
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     now bigint := now_ms();
     turn record;
+    lapsed integer;
     claim_number bigint;
 BEGIN
     IF p_in_transit_max IS NOT NULL THEN
@@ -168,8 +170,9 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    PERFORM lapse(p_queue, now, 1000);
+    -- In this order: what ends may wait for its chain's head, with no other one in hand.
     PERFORM expire(p_queue, now, 1000);
+    lapsed := lapse(p_queue, now, 1000);
     SELECT * INTO turn FROM choose(p_queue, p_max, now, p_streak, p_lowest);
     IF cardinality(turn.chosen) = 0 THEN
         RETURN;
@@ -183,7 +186,7 @@ BEGIN
         RETURNING p.seq, p.token, p.ends_at, p.spent, p.failures, p.acks
     )
     SELECT l.seq, l.token, l.ends_at, l.spent + 1, l.failures, l.acks, m.admitted_at, m.recipient, m.lane, m.user_id,
-        m.ack_required, m.headers, m.body, m.checksum, turn.streak, turn.lowest
+        m.ack_required, m.headers, m.body, m.checksum, turn.streak, turn.lowest, lapsed
     FROM leased l JOIN message m ON m.seq = l.seq
     ORDER BY l.token;
 END

@@ -29,12 +29,13 @@ CREATE FUNCTION pop(p_queue text, p_max integer, p_streak integer, p_lowest bool
 RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
-    streak integer, lowest boolean
+    streak integer, lowest boolean, back_in_line integer
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     now bigint := now_ms();
     turn record;
+    lapsed integer;
     pop_number bigint;
     taken integer := 0;
     -- How many are chosen at a time: few where the line changes with every one that is taken.
@@ -42,8 +43,9 @@ DECLARE
     seqs bigint[];
     free bigint[];
 BEGIN
-    PERFORM lapse(p_queue, now, 1000);
+    -- In this order: what ends may wait for its chain's head, with no other one in hand.
     PERFORM expire(p_queue, now, 1000);
+    lapsed := lapse(p_queue, now, 1000);
     WHILE taken < p_max LOOP
         SELECT * INTO turn FROM choose(p_queue, least(p_max - taken, pace), now, p_streak, p_lowest);
         EXIT WHEN cardinality(turn.chosen) = 0;
@@ -70,7 +72,7 @@ BEGIN
         RETURN QUERY
         SELECT p.seq, pop_number * 65536 + w.place, now, p.spent + 1, p.failures, p.acks,
             m.admitted_at, m.recipient, m.lane, m.user_id, m.ack_required, m.headers, m.body, m.checksum,
-            p_streak, p_lowest
+            p_streak, p_lowest, lapsed
         FROM unnest(seqs) WITH ORDINALITY AS w (seq, place)
         JOIN pending p ON p.seq = w.seq JOIN message m ON m.seq = w.seq
         ORDER BY w.place;

@@ -24,8 +24,9 @@ BEGIN
         JOIN pending p ON p.seq = i.seq AND p.admitted_at = i.ms AND p.token = i.token AND p.ends_at > now
         ORDER BY i.seq, i.n) v;
     ended := ARRAY(SELECT n FROM unnest(valid) AS n WHERE p_kind[n] IN (0, 2, 4));
+    -- What came back, or was held by us for a moment in vain.
+    freed := freed OR cardinality(ended) < cardinality(p_seq);
     IF cardinality(ended) < cardinality(valid) THEN
-        freed := true;
         INSERT INTO attempt (seq, number, at, latency_ms, result, reason)
         SELECT p.seq, p.spent + 1, now, p_latency_ms[n], CASE p_kind[n] WHEN 1 THEN 1 ELSE 2 END, p_reason[n]
         FROM unnest(valid) AS n JOIN pending p ON p.seq = p_seq[n] WHERE p_kind[n] IN (1, 3);
