@@ -2,25 +2,35 @@ mod queues;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use tidegate_domain::limits::Policies;
 use tidegate_domain::{Counts, Lane};
-use tidegate_edge::ApiError;
+use tokio::time::timeout;
 
 use super::Gateway;
-use super::failure::from_ledger;
 
-/// `GET /metrics`: what happened in this process, then the ledger's books as they stand now.
+/// Shorter than any scraper waits.
+const BOOKS_WITHIN: Duration = Duration::from_secs(3);
+
+/// `GET /metrics`: what happened in this process, then the ledger's books as they stand now, unless it is away: then of all
+/// times somebody wants to know the rest.
 ///
 /// The books are written out directly: they are the ledger's totals and outlive the process, and two gateways
 /// in one process (as in tests) share the recorder but not the ledger.
-pub async fn render(State(gateway): State<Arc<Gateway>>) -> Result<Response, ApiError> {
-    let counts = gateway.ledger.counts().await.map_err(from_ledger)?;
+pub async fn render(State(gateway): State<Arc<Gateway>>) -> Response {
+    let books = async { tokio::try_join!(gateway.ledger.counts(), gateway.queues.queue_counts()) };
+    let books = timeout(BOOKS_WITHIN, books).await.ok().and_then(Result::ok);
     let mut text = gateway.metrics.0.render();
-    write_counts(&mut text, &counts);
+    family(&mut text, "tidegate_ledger_up", "gauge");
+    let _ = writeln!(text, "tidegate_ledger_up {}", u8::from(books.is_some()));
+    if let Some((counts, queues)) = &books {
+        write_counts(&mut text, counts);
+        queues::write_queues(&mut text, queues);
+    }
     write_policies(&mut text, &gateway.policies.engine);
     if let Some(accelerated) = &gateway.accelerated {
         family(&mut text, "tidegate_quota_cache_up", "gauge");
@@ -30,10 +40,9 @@ pub async fn render(State(gateway): State<Arc<Gateway>>) -> Result<Response, Api
         family(&mut text, "tidegate_bus_up", "gauge");
         let _ = writeln!(text, "tidegate_bus_up{{bus=\"{}\"}} {}", bus.name(), u8::from(!bus.is_away()));
     }
-    queues::write_queues(&mut text, &gateway.queues.queue_counts().await.map_err(from_ledger)?);
     queues::write_stats(&mut text, &gateway.stats);
     queues::write_breakers(&mut text, gateway.channels.iter().map(AsRef::as_ref));
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 fn write_counts(text: &mut String, counts: &Counts) {

@@ -86,6 +86,10 @@ fn a_killed_server_loses_nothing_and_the_gateway_comes_back_by_itself() {
     refused(&gateway);
     // The same once it has been noticed.
     let ready = eventually(|| Some(gateway.get("/health/ready")).filter(|ready| ready.status == 503));
+    let metrics = gateway.get("/metrics");
+    assert_eq!(metrics.status, 200, "{metrics:?}");
+    assert!(metrics.text.contains("\ntidegate_ledger_up 0\n"), "{metrics:?}");
+    assert!(!metrics.text.contains("tidegate_messages_pending"), "nobody knows: {metrics:?}");
     assert_eq!(ready.json()["ledger"], "away");
     refused(&gateway);
     server.restart().unwrap();
@@ -94,7 +98,10 @@ fn a_killed_server_loses_nothing_and_the_gateway_comes_back_by_itself() {
     for id in &kept {
         gateway.delivered(id);
     }
-    assert!(gateway.get("/metrics").text.contains("tidegate_conservation_balanced 1\n"));
+    let metrics = gateway.get("/metrics").text;
+    for line in ["\ntidegate_conservation_balanced 1\n", "\ntidegate_ledger_up 1\n"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
     assert_eq!(gateway.get("/health/ready").status, 200);
 }
 
