@@ -5,8 +5,8 @@
 //! is due, and says what an error means.
 //!
 //! Architecture invariants: no clock of this process decides anything. Locks are taken in one order: dead letters,
-//! quotas, slots, chains, messages, keys, books; within each by key. Whoever can't follow that order never waits
-//! (`SKIP LOCKED`).
+//! quotas, slots, chains, messages, keys, books; within each by key. Whoever can't follow that order waits for nothing
+//! that it does not hold the chain of (`SKIP LOCKED`).
 
 mod admit;
 mod batch;

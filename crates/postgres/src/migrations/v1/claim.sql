@@ -1,5 +1,5 @@
--- Expires waiting messages whose time is over, of one queue or (null) of all. Skips what others hold, so that it never
--- waits, and says how many it has ended.
+-- Expires waiting messages whose time is over, of one queue or (null) of all. Skips what others hold; only for the head of
+-- a chain that it has in hand, whose lane may change, does it wait. Says how many it has ended.
 CREATE FUNCTION expire(p_queue text, p_now bigint, p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_seqs bigint[];
