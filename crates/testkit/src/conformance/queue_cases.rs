@@ -75,6 +75,7 @@ macro_rules! queue_cases {
             requeues::requeues_and_admissions_of_one_moment_keep_one_order,
             requeues::only_dead_letters_are_requeued,
             requeues::twice_in_a_batch_is_once,
+            requeues::a_message_refused_first_in_a_batch_is_requeued_once,
             requeues::of_parallel_requeues_one_counts,
             requeues::a_message_that_dies_again_meanwhile_is_requeued_again,
             requeues::a_full_ledger_takes_no_dead_letters_back,

@@ -176,6 +176,18 @@ pub async fn twice_in_a_batch_is_once(h: &Harness) {
     assert_eq!((h.counts().await.pending, h.deliver_all().await.len()), (2, 2));
 }
 
+/// What was said of a message before it was requeued does not make it one that can be requeued again.
+pub async fn a_message_refused_first_in_a_batch_is_requeued_once(h: &Harness) {
+    let expires = h.clock.now().plus_ms(1_000);
+    let id = h.put_dead(sms("a").expires(expires)).await;
+    let batch = vec![Requeue { delay_ms: 1_000, ..requeue_of(id) }, requeue_of(id), requeue_of(id)];
+    let answers = h.queues().requeue(batch).await.expect("requeue");
+    assert_eq!(answers, [Requeued::Expired, Requeued::Requeued, Requeued::NotDead]);
+    let books = h.counts().await;
+    assert_eq!((books.dead, books.pending), (0, 1));
+    assert_eq!(h.deliver_all().await, ["a"]);
+}
+
 pub async fn of_parallel_requeues_one_counts(h: &Harness) {
     let id = h.put_dead(sms("a")).await;
     let mut tasks = JoinSet::new();

@@ -12,6 +12,8 @@ DECLARE
     items integer := cardinality(p_seq);
     answers smallint[] := '{}';
     chosen integer[] := '{}';
+    -- By the first place of a message: whether one of its places was chosen.
+    taken boolean[] := '{}';
     room bigint;
     -- Queues with a limit, and what is left of it.
     limited text[] := '{}';
@@ -32,7 +34,7 @@ BEGIN
             WHERE o.seq = i.seq AND o.status = 2 AND m.admitted_at = i.ms) d ON true
         ORDER BY i.place
     LOOP
-        IF r.queue IS NULL OR answers[r.first_place] = 0 THEN
+        IF r.queue IS NULL OR taken[r.first_place] THEN
             answers[r.place] := 1;
             CONTINUE;
         ELSIF r.expires_at <= now + p_delay_ms[r.place] THEN
@@ -56,6 +58,7 @@ BEGIN
             CONTINUE;
         END IF;
         answers[r.place] := 0;
+        taken[r.first_place] := true;
         chosen := chosen || r.place;
         room := room - 1;
         IF k IS NOT NULL THEN
