@@ -16,7 +16,7 @@ use crate::error::{Access, describe, ledger_error, lost};
 use crate::{OpenError, Options, Tls};
 
 /// How much longer than the server's own deadline an answer may take to arrive.
-const ANSWER_MARGIN: Duration = Duration::from_secs(1);
+pub const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
 /// Run on a connection before it is used: a test's way to set the clock.
 #[derive(Clone)]
@@ -59,9 +59,17 @@ impl Connections {
             Tls::On { roots } => Manager::from_config(config, tls(roots.as_deref())?, manager_config),
         };
         let settings = session_settings(options);
+        let within = options.connect_timeout;
         let prepare = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
             let settings = settings.clone();
-            Box::pin(async move { client.batch_execute(&settings).await.map_err(HookError::Backend) })
+            // The pool's own deadline ends before this: without another one, a server that falls silent after the
+            // login would be waited for without end, and every call that takes this connection with it.
+            Box::pin(async move {
+                match timeout(within, client.batch_execute(&settings)).await {
+                    Ok(result) => result.map_err(HookError::Backend),
+                    Err(_) => Err(HookError::message("no answer in time after the login")),
+                }
+            })
         });
         let pool = Pool::builder(manager)
             .max_size(options.connections_max)
@@ -182,6 +190,19 @@ fn give_up(client: Object, error: CallError) -> CallError {
     error
 }
 
+/// An answer that is waited for outside of the pool. The driver's own deadline is for the TCP connection alone: a server
+/// that accepts it and falls silent would be waited for without end.
+pub async fn in_time<T, E>(
+    within: Duration,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, OpenError>
+where
+    OpenError: From<E>,
+{
+    let late = |_| LedgerError::Unavailable(format!("no answer in time ({within:?})"));
+    Ok(timeout(within, answer).await.map_err(late)??)
+}
+
 pub fn config(options: &Options) -> Result<Config, OpenError> {
     let mut config: Config = options.url.parse().map_err(|error| OpenError::Settings(misread(&error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -292,5 +313,56 @@ pub fn tls(roots: Option<&std::path::Path>) -> Result<MakeRustlsConnect, OpenErr
 impl fmt::Debug for SessionHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SessionHook")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// AuthenticationOk, then ReadyForQuery.
+    const WELCOME: [u8; 15] = [b'R', 0, 0, 0, 8, 0, 0, 0, 0, b'Z', 0, 0, 0, 5, b'I'];
+    /// Ends a test that hangs.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// The settings for a server that lets everybody in and then says nothing.
+    async fn silent_after_login() -> Options {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let welcome = async |mut stream: TcpStream| {
+            let _ = stream.read(&mut [0; 1_024]).await;
+            let _ = stream.write_all(&WELCOME).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(welcome(stream));
+            }
+        });
+        Options {
+            connect_timeout: Duration::from_millis(500),
+            statement_timeout: Duration::from_millis(500),
+            ..Options::new(format!("postgres://postgres@{address}/postgres"))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_falls_silent_after_the_login_is_given_up() {
+        let connections = Connections::new(&silent_after_login().await).unwrap();
+        let got = timeout(PATIENCE, connections.get()).await.expect("an answer");
+        assert!(
+            matches!(&got, Err(CallError::Unsent(said)) if said.contains("no answer in time")),
+            "{got:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_start_on_a_server_that_falls_silent_after_the_login_is_given_up() {
+        let opened = timeout(PATIENCE, crate::Postgres::open(silent_after_login().await)).await;
+        let error = opened.expect("an answer").expect_err("no ledger").to_string();
+        assert!(error.contains("no answer in time"), "{error}");
     }
 }

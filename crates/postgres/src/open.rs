@@ -7,7 +7,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::admit::Admissions;
 use crate::batch::Batcher;
-use crate::connection::{self, Connections, Params};
+use crate::connection::{self, Connections, Params, in_time};
 use crate::hand::{Ending, Extensions};
 use crate::reserve::Reservations;
 use crate::retire::Pause;
@@ -51,7 +51,8 @@ impl Postgres {
     /// Checks the server, brings the schema up to date, and starts what runs in the background.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let mut client = connect(&options).await?;
-        let durability = check_server(&client, &options).await?;
+        let answer_within = options.statement_timeout + connection::ANSWER_MARGIN;
+        let durability = in_time(answer_within, check_server(&client, &options)).await?;
         migrations::migrate_on(&mut client, &options).await?;
         client.batch_execute(&connection::session_settings(&options)).await?;
         let row = client.query_one("SELECT salt, nextval('life_seq') FROM meta", &[]).await?;
@@ -122,14 +123,16 @@ impl Drop for Postgres {
 /// A connection of its own, beside the pool.
 pub async fn connect(options: &Options) -> Result<Client, OpenError> {
     let config = connection::config(options)?;
+    let within = options.connect_timeout;
     match &options.tls {
         Tls::Off => {
-            let (client, connection) = config.connect(NoTls).await?;
+            let (client, connection) = in_time(within, config.connect(NoTls)).await?;
             tokio::spawn(connection);
             Ok(client)
         }
         Tls::On { roots } => {
-            let (client, connection) = config.connect(connection::tls(roots.as_deref())?).await?;
+            let tls = connection::tls(roots.as_deref())?;
+            let (client, connection) = in_time(within, config.connect(tls)).await?;
             tokio::spawn(connection);
             Ok(client)
         }

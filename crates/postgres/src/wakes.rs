@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 
 use crate::claims::{ASKS_MAX, Ask, Line};
+use crate::connection::in_time;
 use crate::open::Core;
 use crate::{OpenError, Tls, connection};
 
@@ -160,13 +161,15 @@ pub async fn listen(core: Arc<Core>) {
 
 async fn listen_once(core: &Core) -> Result<(), OpenError> {
     let config = connection::config(&core.options)?;
+    let within = core.options.connect_timeout;
     match &core.options.tls {
         Tls::Off => {
-            let (client, connection) = config.connect(NoTls).await?;
+            let (client, connection) = in_time(within, config.connect(NoTls)).await?;
             hear(core, client, connection).await
         }
         Tls::On { roots } => {
-            let (client, connection) = config.connect(connection::tls(roots.as_deref())?).await?;
+            let tls = connection::tls(roots.as_deref())?;
+            let (client, connection) = in_time(within, config.connect(tls)).await?;
             hear(core, client, connection).await
         }
     }
