@@ -117,7 +117,10 @@ impl Writer {
         }
     }
 
-    fn step(&mut self, gathered: Gathered) -> Result<(), StoreError> {
+    fn step(&mut self, mut gathered: Gathered) -> Result<(), StoreError> {
+        if let Health::ReadOnly(reason) = &*self.health.borrow() {
+            gathered.refuse_pops(reason);
+        }
         self.change(gathered.changes, gathered.change_replies, gathered.rooms)?;
         for command in gathered.after {
             self.answer(command).or_else(|error| self.pass_if_full(error))?;
@@ -366,6 +369,20 @@ impl Waiter {
 }
 
 impl Gathered {
+    /// A full disk may still have room for a pop, which is small: the last write that failed leaves the WAL longer
+    /// than it was. A pop that passes there hands a message out while new pops are refused and claims wait.
+    fn refuse_pops(&mut self, reason: &str) {
+        let replies = std::mem::take(&mut self.change_replies);
+        for (change, reply) in std::mem::take(&mut self.changes).into_iter().zip(replies) {
+            if let Change::Pop { .. } = change {
+                let _ = reply.send(Err(LedgerError::NoSpace(reason.to_owned())));
+            } else {
+                self.changes.push(change);
+                self.change_replies.push(reply);
+            }
+        }
+    }
+
     fn add(&mut self, command: Command) {
         match command {
             // Whoever has gone meanwhile would never see what is taken here for good.

@@ -67,6 +67,25 @@ fn no_attempt_begins_that_could_not_be_settled() {
     assert!(matches!(writer.begin(&batch).unwrap()[..], [Begun::Begun { .. }]));
 }
 
+/// A pop is small enough for what room a full disk has left; it is refused like every other change nevertheless.
+#[test]
+fn no_message_is_popped_while_the_ledger_takes_no_writes() {
+    let (_dir, mut writer) = writer();
+    writer.admit(1);
+    let mut pop = |health| {
+        writer.set_health(health);
+        let (reply, mut answer) = oneshot::channel();
+        let mut gathered = Gathered::default();
+        gathered.add(Command::Change(Change::Pop { queue: queue(), max: 1 }, reply));
+        writer.step(gathered).unwrap();
+        answer.try_recv().unwrap()
+    };
+    let refused = pop(Health::ReadOnly("no room".into()));
+    assert!(matches!(&refused, Err(LedgerError::NoSpace(reason)) if reason == "no room"), "{refused:?}");
+    let popped = pop(Health::Ready);
+    assert!(matches!(&popped, Ok(Changed::Popped(rows)) if rows.len() == 1), "{popped:?}");
+}
+
 #[test]
 fn who_waits_for_room_in_transit_does_not_keep_the_writer_awake() {
     let (_dir, mut writer) = writer();

@@ -41,6 +41,7 @@ pub async fn pop(
     let Outlet::Pull(mode) = kept.outlet else { return Err(pushed(&queue)) };
     let deadline = Instant::now() + Duration::from_secs(wait_s.unwrap_or(0));
     let most = max.and_then(|max| usize::try_from(max).ok()).unwrap_or(1);
+    let waiting = Waiting::begin();
     let claims = loop {
         let wait = deadline.saturating_duration_since(Instant::now());
         let slice_ms = u64::try_from(wait.min(SLICE).as_millis()).unwrap_or(0);
@@ -53,6 +54,7 @@ pub async fn pop(
             Err(error) => return Err(from_ledger(error)),
         }
     };
+    drop(waiting);
     let answers: Vec<_> = claims.iter().filter_map(|claim| answer(claim, kept, mode)).collect();
     metrics::counter!("tidegate_queue_popped_total").increment(answers.len() as u64);
     // Only a queue that has handed something out is worth a tally: anybody may ask for any name.
@@ -66,6 +68,23 @@ pub async fn pop(
         (None, None) => {
             Err(ApiError::not_found("queue_empty", format!("queue {queue} has no message to pop")))
         }
+    }
+}
+
+/// One pop more in `tidegate_queue_pops_waiting`, until it has its answer or its client has gone.
+struct Waiting(metrics::Gauge);
+
+impl Waiting {
+    fn begin() -> Self {
+        let gauge = metrics::gauge!("tidegate_queue_pops_waiting");
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
     }
 }
 
