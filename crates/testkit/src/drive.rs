@@ -14,7 +14,6 @@ mod transit;
 
 pub use moves::{Lives, compare_moves_with_model};
 pub use op::{Admit, Op, Settle, ops};
-pub(crate) use property::runner;
 pub use property::{compare_queues_with_model, compare_slots_with_model, compare_with_model};
 pub use queue_ops::queue_ops;
 pub use queues::{Pick, QueueOp};

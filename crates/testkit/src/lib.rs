@@ -19,8 +19,11 @@ mod model;
 mod powercut;
 mod process;
 mod provider;
+pub mod seeds;
 pub mod services;
 mod sys;
+
+use std::time::Duration;
 
 pub use clock::TestClock;
 pub use harness::{Backend, Harness, LOOSE, NARROW, Opened, Setup, transfer};
@@ -28,3 +31,6 @@ pub use model::{ModelBackend, ModelLedger};
 pub use powercut::{Disk, can_cut_power};
 pub use process::{Gateway, Launch, metric_in};
 pub use provider::{Attempt, FakeProvider, Step, WebProvider};
+
+/// Ends a wait that would not end by itself, and bounds nothing else: far longer than anything takes on a busy machine.
+pub const HANG: Duration = Duration::from_secs(180);

@@ -9,7 +9,7 @@ use super::harness::{BucketsBackend, OpenBuckets};
 use super::model::{ModelBuckets, ModelRule};
 use super::op::{Op, ops, rules};
 use crate::TestClock;
-use crate::drive::runner;
+use crate::seeds::property;
 
 const OPS_MAX: usize = 120;
 
@@ -31,7 +31,7 @@ pub fn compare_buckets_with_model(cases: u32, pressure: Pressure, backend: &impl
         .expect("a runtime");
     let keys = if pressure == Pressure::None { 4 } else { 40 };
     let strategy = (rules(), ops(keys, OPS_MAX));
-    runner(cases, &strategy, |(rules, ops)| {
+    property(cases, &strategy, |(rules, ops)| {
         let clock = Arc::new(TestClock::new());
         let outcome = runtime.block_on(async {
             let store = backend.open(clock.clone()).await?;

@@ -1,10 +1,9 @@
-use std::hash::{BuildHasher, RandomState};
-
 use proptest::strategy::Strategy;
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseError;
 
 use super::{Op, drive, ops, queue_ops, slot_ops};
 use crate::harness::{loose, named, narrow};
+use crate::seeds::property;
 use crate::{Backend, Harness, ModelLedger, Setup};
 
 pub(super) const OPS_MAX: usize = 80;
@@ -17,7 +16,6 @@ const SLOTS_MAX: usize = 40;
 const SLOT_RETENTION_MS: u64 = 400 * 86_400_000;
 
 /// Runs `cases` random sequences, each on a fresh ledger, and panics with the shortest one that goes wrong.
-/// `TIDEGATE_SEED` repeats a run; the seed stands in the panic's text.
 pub fn compare_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B) {
     compare(cases, &ops(OPS_MAX), backend);
 }
@@ -52,7 +50,7 @@ pub(super) fn compare_sequences<B: Backend, S, F>(
         .enable_all()
         .build()
         .expect("a runtime");
-    runner(cases, sequences, |sequence| {
+    property(cases, sequences, |sequence| {
         let outcome = runtime.block_on(async {
             let setup = Setup {
                 pending_max: PENDING_MAX,
@@ -68,28 +66,4 @@ pub(super) fn compare_sequences<B: Backend, S, F>(
         });
         outcome.map_err(|error| TestCaseError::fail(format!("{error:#}")))
     });
-}
-
-/// Runs `cases` random values through `test` and panics with the smallest that fails, and its seed.
-pub(crate) fn runner<S: Strategy>(
-    cases: u32,
-    strategy: &S,
-    test: impl Fn(S::Value) -> Result<(), TestCaseError>,
-) {
-    let seed = seed();
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let result = TestRunner::new_with_rng(config, rng).run(strategy, test);
-    if let Err(error) = result {
-        panic!("TIDEGATE_SEED={seed} repeats this.\n{error}");
-    }
-}
-
-fn seed() -> u64 {
-    match std::env::var("TIDEGATE_SEED") {
-        Ok(text) => text.parse().expect("TIDEGATE_SEED is a number"),
-        Err(_) => RandomState::new().hash_one("a fresh seed for every run"),
-    }
 }
