@@ -7,9 +7,11 @@
 //! expands to one `#[tokio::test]` per case, each with topics or queues of its own.
 
 pub mod cases;
+mod drive;
 mod harness;
 mod in_process;
 
+pub use drive::compare_bus_with_books;
 pub use harness::{BusBackend, BusHarness, claim, queue, receive, run};
 pub use in_process::{InProcessBackend, InProcessBus, Mischief};
 

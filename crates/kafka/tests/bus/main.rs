@@ -15,7 +15,7 @@ mod on_kafka {
 
     static KAFKA: LazyLock<Option<Kafka>> = LazyLock::new(|| match Kafka::start() {
         Err(error) if error.is::<NoKafka>() => {
-            println!("the cases run on a mock cluster instead: {error:#}");
+            println!("left out: a real Kafka; the cases run on a mock cluster: {error:#}");
             None
         }
         started => Some(started.expect("a private Kafka")),
@@ -34,4 +34,9 @@ mod on_kafka {
     }
 
     tidegate_testkit::bus_cases!(backend());
+
+    #[test]
+    fn random_traffic_loses_and_invents_nothing() {
+        tidegate_testkit::bus::compare_bus_with_books(4, backend);
+    }
 }

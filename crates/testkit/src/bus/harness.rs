@@ -2,14 +2,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::HANG;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_domain::{
     Bus, BusError, BusHealth, Claim, Consumer, Headers, Lane, MessageId, QueueName, Recipient, Timestamp,
 };
 
-/// No case waits for longer than this, whatever the bus does.
-const CASE_TIME_MAX: Duration = Duration::from_secs(120);
 const WAIT_MS: u64 = 500;
 const AWAY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -38,9 +37,8 @@ impl std::fmt::Debug for BusHarness {
 
 /// Runs one case on topics of its own.
 pub async fn run(backend: impl BusBackend, case: impl AsyncFnOnce(&BusHarness)) {
-    let bus = backend.open().await.expect("the bus opens");
-    let harness = BusHarness { backend: Box::new(backend), bus };
-    tokio::time::timeout(CASE_TIME_MAX, case(&harness)).await.expect("the case ends in time");
+    let harness = BusHarness::open(backend).await.expect("the bus opens");
+    tokio::time::timeout(HANG, case(&harness)).await.expect("the case ends in time");
 }
 
 pub fn queue(name: &str) -> QueueName {
@@ -69,6 +67,11 @@ pub fn claim(n: u64, recipient: &str) -> Claim {
 }
 
 impl BusHarness {
+    pub(super) async fn open(backend: impl BusBackend) -> anyhow::Result<Self> {
+        let bus = backend.open().await?;
+        Ok(Self { backend: Box::new(backend), bus })
+    }
+
     /// A client in what might be another process.
     pub async fn another(&self) -> Arc<dyn Bus> {
         self.backend.open().await.expect("the bus opens")
