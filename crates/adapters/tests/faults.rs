@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -16,9 +15,9 @@ use tidegate_domain::{
     Acked, Admission, Admitted, Cancelled, Claim, ClaimRequest, Clock, Durability, Health, Ledger,
     LedgerError, MessageId, Outcome, QueueName, Queues, Recipient, Requeue, Settlement, Timestamp,
 };
+use tidegate_testkit::HANG;
 use tidegate_testkit::TestClock;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const MINUTE_MS: u64 = 60_000;
 
 /// The one thing that the writer asks before everything it does.
@@ -134,7 +133,7 @@ async fn a_writer_that_panics_is_a_ledger_that_failed() {
     let faulty = Faulty::open();
     faulty.admit("ann").await;
     faulty.clock.panics.store(true, Ordering::SeqCst);
-    let reason = tokio::time::timeout(PATIENCE, faulty.ledger.failed()).await.expect("nobody tells");
+    let reason = tokio::time::timeout(HANG, faulty.ledger.failed()).await.expect("nobody tells");
     assert!(reason.contains("panicked"), "{reason}");
     assert_eq!(faulty.ledger.health(), Health::Failed(reason.clone()));
     assert_eq!(faulty.ledger.admit(batch(&["bob"])).await, Err(LedgerError::Unavailable(reason)));

@@ -9,11 +9,10 @@ use tidegate_domain::limits::{Count, Counted, Quota, QuotaCache as _, QuotaWindo
 use tidegate_domain::{Timestamp, UserId};
 use tidegate_redis::Endpoint;
 use tidegate_redis::quotas::{Options, RedisQuotas};
+use tidegate_testkit::HANG;
 use tidegate_testkit::services::{Cluster, FaultyProxy, Redis, RedisOptions};
 
 const HOUR_MS: u64 = 3_600_000;
-/// For what has to happen, on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than any test needs to fill.
 const TICKET_MS: u64 = 60_000;
 /// The ledger's clock is nobody else's.
@@ -85,7 +84,7 @@ fn counts(counted: Counted) -> (bool, u32) {
 async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !ask().await {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not happen");
+        assert!(begun.elapsed() < HANG, "{what} did not happen");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -278,7 +277,7 @@ async fn a_change_that_found_no_room_is_told_on_the_same_connection() {
     let bench = Bench::new().await;
     bench.know("alice", 5, 5).await;
     let mut options = Options::new(Endpoint::parse(&bench.redis.url()).unwrap());
-    (options.call_timeout, options.connect_timeout, options.calls_max) = (PATIENCE, PATIENCE, 1);
+    (options.call_timeout, options.connect_timeout, options.calls_max) = (HANG, HANG, 1);
     let narrow = RedisQuotas::open(options).await.unwrap();
     bench.redis.stop().unwrap();
     let (bob, alice) = (user("bob"), user("alice"));

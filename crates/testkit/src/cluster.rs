@@ -18,7 +18,8 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::ask::{PATIENCE, Reply, ask};
+use self::ask::{Reply, ask};
+use crate::HANG;
 use crate::WebProvider;
 use crate::journal::{Tried, WebAnswer};
 use crate::services::{FaultyProxy, Postgres, PostgresOptions, Redis};
@@ -32,10 +33,8 @@ pub use self::verdict::ClusterVerdict;
 
 /// Attempts that one sender has under way, or has not settled yet, at the most.
 pub const IN_FLIGHT_MAX: usize = 8;
-/// How long a node may take to be ready once a fault is over.
+/// How long a node takes to be ready once a fault is over, at the most: a figure of the torture.
 pub const READY_WITHIN: Duration = Duration::from_secs(10);
-const STARTED_WITHIN: Duration = Duration::from_secs(60);
-const DRAINED_WITHIN: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(20);
 const PROVIDER_TAKES: Duration = Duration::from_millis(15);
 /// Longer than any run, so that a limit holds over all of it.
@@ -134,7 +133,7 @@ impl Cluster {
             replays: 0,
             _dir: dir,
         };
-        cluster.ready_within(STARTED_WITHIN).await?;
+        cluster.ready_within(HANG).await?;
         Ok(cluster)
     }
 
@@ -143,14 +142,13 @@ impl Cluster {
     }
 
     pub async fn get(&self, gateway: usize, path: &str) -> anyhow::Result<Reply> {
-        let reply = ask(self.gateways[gateway].address, "GET", path, &[], b"", PATIENCE).await;
+        let reply = ask(self.gateways[gateway].address, "GET", path, &[], b"", HANG).await;
         reply.with_context(|| format!("gateway {gateway} does not answer {path}"))
     }
 
     pub async fn post(&self, gateway: usize, path: &str, body: &Value) -> anyhow::Result<Reply> {
         let reply =
-            ask(self.gateways[gateway].address, "POST", path, &[], body.to_string().as_bytes(), PATIENCE)
-                .await;
+            ask(self.gateways[gateway].address, "POST", path, &[], body.to_string().as_bytes(), HANG).await;
         reply.with_context(|| format!("gateway {gateway} does not answer {path}"))
     }
 
@@ -182,15 +180,17 @@ impl Cluster {
         }
     }
 
-    /// Waits until nothing is pending, and reads the books.
+    /// Waits until nothing is pending, and reads the books. Stuck is what does not get less, however much it is.
     pub async fn drained(&self) -> anyhow::Result<Value> {
-        let begun = Instant::now();
+        let (mut least, mut since) = (u64::MAX, Instant::now());
         loop {
             let totals = self.get(0, "/api/v1/stats").await?.body["totals"].take();
-            if totals["pending"] == 0 {
-                return Ok(totals);
+            let pending = totals["pending"].as_u64().context("books without a count of what is pending")?;
+            match pending {
+                0 => return Ok(totals),
+                less if less < least => (least, since) = (less, Instant::now()),
+                _ => ensure!(since.elapsed() < HANG, "it is stuck: {totals}"),
             }
-            ensure!(begun.elapsed() < DRAINED_WITHIN, "it is stuck: {totals}");
             tokio::time::sleep(POLL).await;
         }
     }

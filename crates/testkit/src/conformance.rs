@@ -49,20 +49,16 @@ pub mod transit_ends;
 mod transit_steps;
 pub mod waiting;
 
-use std::time::Duration;
-
 pub use slot_steps::{Ask, ask, event, per_window, slot_config};
 pub use steps::{Draft, queue, sms, user};
 
+use crate::HANG;
 use crate::{Backend, Harness, Setup};
-
-/// No case waits for longer than this, whatever the ledger does.
-const CASE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Runs one case on a fresh ledger.
 pub async fn run(backend: impl Backend, case: impl AsyncFnOnce(&Harness)) {
     let harness = Harness::open(backend, Setup::default()).await.expect("the ledger opens");
-    tokio::time::timeout(CASE_TIME_MAX, case(&harness)).await.expect("the case ends in time");
+    tokio::time::timeout(HANG, case(&harness)).await.expect("the case ends in time");
 }
 
 /// One test per case, for a backend given as an expression that makes a fresh one.

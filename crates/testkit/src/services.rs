@@ -9,7 +9,9 @@ mod proxy;
 mod rabbitmq;
 mod redis;
 mod tied;
+mod wrong_clock;
 
+pub(crate) use directory::log_path;
 pub use kafka::{Kafka, KafkaOptions, NoKafka};
 pub use package::program;
 pub use postgres::{Postgres, PostgresOptions};
@@ -17,3 +19,4 @@ pub use proxy::FaultyProxy;
 pub use rabbitmq::{RabbitMq, RabbitMqOptions};
 pub use redis::{Cluster, Redis, RedisOptions};
 pub use tied::Tied;
+pub use wrong_clock::wrong_clock;

@@ -1,13 +1,11 @@
 //! The fake provider does what its script says and forgets nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_domain::{Channel, Delivery};
+use tidegate_testkit::HANG;
 use tidegate_testkit::conformance::sms;
 use tidegate_testkit::{FakeProvider, Harness, ModelBackend, Setup, Step};
-
-const SOON: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn the_script_is_followed_and_every_attempt_is_journaled() {
@@ -21,7 +19,7 @@ async fn the_script_is_followed_and_every_attempt_is_journaled() {
     assert_eq!(provider.deliver(&claim, &body).await, later);
     assert!(matches!(provider.deliver(&claim, &body).await, Delivery::Refused { .. }));
     assert_eq!(provider.deliver(&claim, &body).await, Delivery::Delivered);
-    assert_eq!(provider.attempts_reach(3, SOON).await.unwrap().len(), 3);
+    assert_eq!(provider.attempts_reach(3, HANG).await.unwrap().len(), 3);
     assert_eq!(&*provider.journal().deliveries[0].message, "hello");
     assert_eq!(provider.journal().deliveries.len(), 1);
 }
@@ -36,7 +34,7 @@ async fn a_stalled_attempt_is_seen_and_never_answered() {
         let provider = provider.clone();
         async move { provider.deliver(&claim, &"hello".into()).await }
     });
-    assert_eq!(provider.attempts_reach(1, SOON).await.unwrap()[0].step, Step::Stall);
+    assert_eq!(provider.attempts_reach(1, HANG).await.unwrap()[0].step, Step::Stall);
     assert!(!stalled.is_finished());
     stalled.abort();
 }

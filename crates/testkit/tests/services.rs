@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use tidegate_testkit::HANG;
 use tidegate_testkit::services::{Cluster, FaultyProxy, Postgres, PostgresOptions, Redis, RedisOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const SHORT: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_redis_is_killed_and_restarted_on_its_port() {
@@ -62,19 +62,19 @@ async fn a_proxy_stalls_cuts_and_heals() {
     let mut stream = TcpStream::connect(proxy.address).await.unwrap();
     let mut answer = [0; 7];
     stream.write_all(b"PING\r\n").await.unwrap();
-    timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+    timeout(HANG, stream.read_exact(&mut answer)).await.unwrap().unwrap();
     assert_eq!(&answer, b"+PONG\r\n");
 
     proxy.stall();
     stream.write_all(b"PING\r\n").await.unwrap();
     assert!(timeout(SHORT, stream.read_exact(&mut answer)).await.is_err(), "it went through");
     proxy.heal();
-    timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+    timeout(HANG, stream.read_exact(&mut answer)).await.unwrap().unwrap();
 
     proxy.cut();
-    assert_eq!(timeout(PATIENCE, stream.read(&mut answer)).await.unwrap().unwrap_or(0), 0);
+    assert_eq!(timeout(HANG, stream.read(&mut answer)).await.unwrap().unwrap_or(0), 0);
     proxy.heal();
     let mut stream = TcpStream::connect(proxy.address).await.unwrap();
     stream.write_all(b"PING\r\n").await.unwrap();
-    timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+    timeout(HANG, stream.read_exact(&mut answer)).await.unwrap().unwrap();
 }

@@ -17,12 +17,11 @@ use crate::client::{Client, PATIENCE};
 use crate::server::{Server, limits};
 
 const SHORT: Duration = Duration::from_millis(200);
-/// Scheduling on a loaded machine; what matters is that it is far below the other limits.
-const SLACK: Duration = Duration::from_secs(3);
 
-fn assert_about(elapsed: Duration, expected: Duration) {
+/// The other limits are longer than the client waits, so what has ended has ended by this one.
+fn assert_not_before(elapsed: Duration, expected: Duration) {
     let early = Duration::from_millis(20);
-    assert!(elapsed + early >= expected && elapsed < expected + SLACK, "{elapsed:?} instead of {expected:?}");
+    assert!(elapsed + early >= expected, "{elapsed:?} instead of {expected:?}");
 }
 
 #[tokio::test]
@@ -30,7 +29,7 @@ async fn a_client_that_says_nothing_is_cut() {
     let server = Server::start(Limits { first_byte_timeout: SHORT, ..limits() }).await;
     let started = Instant::now();
     server.client().await.closed().await;
-    assert_about(started.elapsed(), SHORT);
+    assert_not_before(started.elapsed(), SHORT);
 }
 
 #[tokio::test]
@@ -40,7 +39,7 @@ async fn a_client_that_stops_within_the_head_is_cut() {
     let started = Instant::now();
     client.send("GET /ping HTTP/1.1\r\nHo").await;
     client.closed().await;
-    assert_about(started.elapsed(), SHORT);
+    assert_not_before(started.elapsed(), SHORT);
 }
 
 #[tokio::test]
@@ -61,7 +60,7 @@ async fn a_head_that_trickles_is_cut_at_its_deadline() {
             sleep(Duration::from_millis(10)).await;
             assert!(started.elapsed() < PATIENCE, "still open");
         }
-        assert_about(started.elapsed(), SHORT * 2);
+        assert_not_before(started.elapsed(), SHORT * 2);
     }
 }
 
@@ -76,7 +75,7 @@ async fn an_idle_connection_is_closed_after_its_own_time() {
         assert!(begun.elapsed() < PATIENCE, "this machine stands still more often than not");
     };
     client.closed().await;
-    assert_about(last_asked.elapsed(), SHORT);
+    assert_not_before(last_asked.elapsed(), SHORT);
 }
 
 /// Each request starts the wait anew, so pauses that are together longer than it do no harm. The connection, and when it
@@ -126,7 +125,7 @@ async fn a_body_that_stops_or_trickles_is_answered_408_and_cut() {
             sleep(Duration::from_millis(20)).await;
         }
         let answer = client.answer().await;
-        assert_about(started.elapsed(), SHORT);
+        assert_not_before(started.elapsed(), SHORT);
         assert_eq!((answer.status, answer.code().as_str()), (408, "body_timeout"));
         client.closed().await;
     }

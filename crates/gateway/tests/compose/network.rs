@@ -3,10 +3,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tidegate_testkit::HANG;
 use tidegate_testkit::services::{Tied, program};
 
-/// Reached only when something hangs: a broker that has never run before takes its time.
-const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
 
 /// A network that nothing but its containers is in: a switch in a namespace of its own.
@@ -82,11 +81,11 @@ impl Network {
 }
 
 pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + HANG;
     loop {
         match ask() {
             Some(found) => return found,
-            None if Instant::now() > deadline => panic!("it did not happen within {PATIENCE:?}"),
+            None if Instant::now() > deadline => panic!("it did not happen within {HANG:?}"),
             None => std::thread::sleep(POLL),
         }
     }

@@ -31,7 +31,7 @@ fn kafka() -> Option<Kafka> {
     match Kafka::start() {
         Ok(kafka) => Some(kafka),
         Err(error) if error.is::<NoKafka>() => {
-            eprintln!("NOT RUN on Kafka: {error}");
+            eprintln!("left out: on Kafka: {error}");
             None
         }
         Err(error) => panic!("{error:#}"),

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tidegate_testkit::HANG;
 use tidegate_testkit::cluster::{Cluster, ClusterOptions, ClusterVerdict, Node, Traffic};
 
 const SKEWS_S: [i64; 5] = [300, -300, 0, 300, -300];
 /// Far below the skew, and far above what a busy machine takes for a request.
 const ABOUT: SignedDuration = SignedDuration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn clocks_five_minutes_apart_change_nothing() {
@@ -79,7 +79,7 @@ async fn ended(cluster: &Cluster, id: &str) -> Value {
         if record["status"] != "pending" {
             return record;
         }
-        assert!(begun.elapsed() < PATIENCE, "{record}");
+        assert!(begun.elapsed() < HANG, "{record}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

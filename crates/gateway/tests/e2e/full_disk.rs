@@ -1,28 +1,40 @@
 //! Who waits for work when the disk is full goes on waiting.
 
+use std::fs::File;
+use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidegate_testkit::{Disk, can_cut_power};
+use tidegate_testkit::{Disk, can_cut_power, metric_in};
 
 use crate::client::{Answer, exchange};
 use crate::disk::fill;
-use crate::gateway::{Gateway, eventually, start};
+use crate::gateway::{Gateway, WallClock, eventually};
 
-/// After the disk is full, on a slow machine too.
-const DUE: Duration = Duration::from_secs(12);
+const DELAY_SECONDS: u64 = 3_600;
+/// Less than the ledger wants to see before it takes writes again, and more than a pop needs.
+const ROOM_BYTES: u64 = 64 << 10;
 
 fn push(gateway: &Gateway, group: &str) {
-    let headers = [("consumerGroup", group), ("delaySeconds", &DUE.as_secs().to_string())];
+    let headers = [("consumerGroup", group), ("delaySeconds", &DELAY_SECONDS.to_string())];
     assert_eq!(exchange(gateway.address, "POST", "/queue/push", &headers, "due while full").status, 200);
 }
 
 fn waiting_pop(gateway: &Gateway, group: &'static str) -> JoinHandle<Answer> {
     let address = gateway.address;
     std::thread::spawn(move || {
-        exchange(address, "GET", "/queue/pop", &[("consumerGroup", group), ("waitSeconds", "30")], "")
+        exchange(address, "GET", "/queue/pop", &[("consumerGroup", group), ("waitSeconds", "300")], "")
     })
+}
+
+/// A disk with room for a little, but not for what clients send.
+fn fill_nearly(disk: &Path) -> std::path::PathBuf {
+    let filler = fill(disk);
+    let file = File::options().write(true).open(&filler).unwrap();
+    file.set_len(file.metadata().unwrap().len() - ROOM_BYTES).unwrap();
+    // The room is there once the file system has written down that it is.
+    file.sync_all().unwrap();
+    filler
 }
 
 /// Messages that fall due on a full disk are handed out by nobody: what became of them could not be written down.
@@ -33,21 +45,27 @@ fn waiting_claims_and_pops_outlast_a_full_disk() {
         return;
     }
     let disk = Disk::new(24 << 20).unwrap();
-    let config = "[[queues]]\nname = \"leased\"\nmode = \"reserve\"\n";
+    let config = "[queue]\nwait_seconds_max = 300\n[[queues]]\nname = \"leased\"\nmode = \"reserve\"\n";
     std::fs::write(disk.path().join("tidegate.toml"), config).unwrap();
-    let gateway = start(&disk.path());
+    let (gateway, clock) = WallClock::start(&disk.path());
     gateway.configure("alice", 1_000_000);
-    // On a full disk a pop is refused; these have begun to wait before.
+    // On a full disk a pop is refused; these wait before.
     let pops = [waiting_pop(&gateway, "popped"), waiting_pop(&gateway, "leased")];
-    let begun = Instant::now();
+    let waiting = || metric_in(&gateway.get("/metrics").text, "tidegate_queue_pops_waiting");
+    eventually(|| (waiting() == Some(2.0)).then_some(()));
     push(&gateway, "popped");
     push(&gateway, "leased");
-    let later = json!({"recipient": "ann", "body": "sent while full", "delaySeconds": DUE.as_secs()});
+    let later = json!({"recipient": "ann", "body": "sent while full", "delaySeconds": DELAY_SECONDS});
     let sent = gateway.post("/api/v1/messages", &later).json()["id"].as_str().unwrap().to_owned();
-    let filler = fill(&disk.path());
+    let filler = fill_nearly(&disk.path());
     eventually(|| (gateway.send("alice", &"x".repeat(100_000)).status == 507).then_some(()));
-    assert!(begun.elapsed() < DUE, "the disk was to be full before they fall due");
-    std::thread::sleep(DUE + Duration::from_millis(1_500) - begun.elapsed());
+
+    clock.set_forward(DELAY_SECONDS + 1);
+    // A pop asks the ledger again every second. After three more refusals of new work each waiting one has asked.
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        assert_eq!(gateway.send("alice", "small").status, 507);
+    }
     assert_eq!(gateway.get("/health/ready").status, 503);
     let is_out = || gateway.stdout.all().iter().any(|line| line.contains("sent while full"));
     assert!(pops.iter().all(|pop| !pop.is_finished()) && !is_out(), "{:?}", gateway.stdout.all());

@@ -1,16 +1,17 @@
-use std::io::{BufRead as _, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tidegate_testkit::HANG;
+use tidegate_testkit::services::wrong_clock;
 
 use crate::client::{self, Answer};
 use crate::ledger;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A gateway process. It is killed when the test forgets it.
 pub struct Gateway {
@@ -36,7 +37,10 @@ pub fn start(dir: &Path) -> Gateway {
 }
 
 pub fn start_with(dir: &Path, arguments: &[&str]) -> Gateway {
-    let mut command = command(dir);
+    start_command(command(dir), arguments)
+}
+
+fn start_command(mut command: Command, arguments: &[&str]) -> Gateway {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]).args(arguments);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -46,6 +50,29 @@ pub fn start_with(dir: &Path, arguments: &[&str]) -> Gateway {
     let line: Value = serde_json::from_str(&line).unwrap();
     let address = line["address"].as_str().unwrap().parse().unwrap();
     Gateway { child, address, stdout, stderr }
+}
+
+/// The wall clock of a gateway, to be set forward while it runs. What waits for seconds is then tested without waiting.
+pub struct WallClock(PathBuf);
+
+impl WallClock {
+    /// A gateway on a clock that goes right until it is set.
+    pub fn start(dir: &Path) -> (Gateway, Self) {
+        let clock = Self(dir.join("clock"));
+        clock.set_forward(0);
+        let mut command = command(dir);
+        command.env("LD_PRELOAD", wrong_clock().unwrap()).env("FAKETIME_TIMESTAMP_FILE", &clock.0);
+        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DISABLE_SHM", "1");
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        (start_command(command, &[]), clock)
+    }
+
+    /// So many seconds before the machine's time from now on.
+    pub fn set_forward(&self, seconds: u64) {
+        // At once or not at all: the gateway may read it at any moment. In place, where a full disk has room for it.
+        let mut file = File::options().create(true).write(true).truncate(false).open(&self.0).unwrap();
+        file.write_all(format!("+{seconds:08}s\n").as_bytes()).unwrap();
+    }
 }
 
 impl Gateway {
@@ -119,7 +146,7 @@ impl Lines {
     }
 
     pub fn wait_for(&self, part: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HANG;
         while Instant::now() < deadline {
             if let Some(line) = self.all().into_iter().find(|line| line.contains(part)) {
                 return line;
@@ -131,11 +158,11 @@ impl Lines {
 }
 
 pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + HANG;
     loop {
         match ask() {
             Some(found) => return found,
-            None if Instant::now() > deadline => panic!("it did not happen within {PATIENCE:?}"),
+            None if Instant::now() > deadline => panic!("it did not happen within {HANG:?}"),
             None => std::thread::sleep(Duration::from_millis(5)),
         }
     }

@@ -1,9 +1,9 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
+use tidegate_testkit::HANG;
 
 use crate::client::{self, Answer, exchange};
 use crate::gateway::{Gateway, start};
@@ -22,8 +22,10 @@ channel = \"inbox\"
 fn inbox() -> (TempDir, Gateway, String) {
     let dir = tempdir().unwrap();
     let (key, hash) = api_key(dir.path());
+    // Longer than anybody waits here for a stop.
+    let drain = "[server]\ndrain_timeout_ms = 3600000\n";
     let admin = format!("[[principals]]\nname = \"ops\"\nrole = \"ADMIN\"\napi_key_hashes = [\"{hash}\"]\n");
-    std::fs::write(dir.path().join("tidegate.toml"), format!("{CONFIG}{admin}")).unwrap();
+    std::fs::write(dir.path().join("tidegate.toml"), format!("{drain}{CONFIG}{admin}")).unwrap();
     let gateway = start(dir.path());
     (dir, gateway, key)
 }
@@ -113,7 +115,7 @@ fn a_device_that_listens_gets_events_until_the_gateway_stops() {
     let (_dir, gateway, key) = inbox();
     let token = token(&gateway, &key, "ann");
     let mut stream = TcpStream::connect(gateway.address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(HANG)).unwrap();
     let head = format!("GET /inbox/ann/events?token={token} HTTP/1.1\r\nHost: {}\r\n\r\n", gateway.address);
     stream.write_all(head.as_bytes()).unwrap();
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
@@ -126,9 +128,7 @@ fn a_device_that_listens_gets_events_until_the_gateway_stops() {
     assert_eq!(wait_for("id: "), format!("id: {id}"));
     let data: Value = serde_json::from_str(wait_for("data: ").trim_start_matches("data: ")).unwrap();
     assert_eq!((&data["id"], &data["body"]), (&json!(id), &json!("line\nbreak")));
-    let asked = Instant::now();
     assert_eq!(gateway.stop().code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
     assert!(lines.last().is_some(), "the stream ends");
 }
 

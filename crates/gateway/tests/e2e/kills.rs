@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use tidegate_domain::{MessageId, Status};
+use tidegate_testkit::HANG;
 use tidegate_testkit::WebProvider;
 use tidegate_testkit::journal::{ClientJournal, Outcome, Tried, WebAnswer};
 use tidegate_testkit::judge::{Budget, judge_attempts};
@@ -33,8 +34,6 @@ const DELIVERED_MIN: u64 = 100;
 /// What can become of a message, and of an attempt.
 const ENDINGS: [&str; 4] = ["delivered", "dead", "expired", "deleted"];
 const ANSWERS: usize = 8;
-const WORTHY_MAX: Duration = Duration::from_secs(60);
-const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 #[test]
 fn kills_lose_nothing_invert_nothing_and_keep_the_budget() {
@@ -86,7 +85,7 @@ fn worthy(gateway: &Gateway, provider: &WebProvider) {
         if all_met && count("delivered") > DELIVERED_MIN {
             return;
         }
-        assert!(begun.elapsed() < WORTHY_MAX, "it proves little: {totals}, {answers:?}");
+        assert!(begun.elapsed() < HANG, "it proves little: {totals}, {answers:?}");
         sleep(Duration::from_millis(50));
     }
 }
@@ -182,7 +181,7 @@ fn drained(gateway: &Gateway) -> Value {
         if totals["pending"] == 0 {
             return totals;
         }
-        assert!(begun.elapsed() < DRAIN_MAX, "it is stuck: {totals}");
+        assert!(begun.elapsed() < HANG, "it is stuck: {totals}");
         sleep(Duration::from_millis(50));
     }
 }

@@ -1,5 +1,3 @@
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 use tempfile::tempdir;
 
@@ -45,16 +43,15 @@ fn a_kill_loses_nothing_that_was_answered() {
 #[test]
 fn sigterm_drains_and_exits_with_0() {
     let dir = tempdir().unwrap();
+    // Longer than anybody waits here: nothing is under way, so nobody waits for it.
+    std::fs::write(dir.path().join("tidegate.toml"), "[server]\ndrain_timeout_ms = 3600000\n").unwrap();
     let gateway = start(dir.path());
     gateway.configure("alice", 1_000);
     for n in 0..50 {
         assert_eq!(gateway.send("alice", &n.to_string()).status, 200);
     }
-    let asked = Instant::now();
     let stderr = gateway.stderr.clone();
     assert_eq!(gateway.stop().code(), Some(0));
-    // Not the drain timeout of 20 s: nothing is under way.
-    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
     stderr.wait_for("\"stopped\"");
 }
 

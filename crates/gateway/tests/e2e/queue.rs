@@ -2,10 +2,10 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
+use tidegate_testkit::HANG;
 
 use crate::client::{self, Answer, exchange};
 use crate::gateway::{Gateway, start};
@@ -202,15 +202,18 @@ fn priority_delay_recipient_and_key_are_heeded() {
 #[test]
 fn a_pop_waits_for_a_push() {
     let dir = tempdir().unwrap();
+    // Longer than anybody waits here: what ends is ended by something else.
+    let config = "[server]\ndrain_timeout_ms = 3600000\n[queue]\nwait_seconds_max = 300\n";
+    std::fs::write(dir.path().join("tidegate.toml"), config).unwrap();
     let gateway = start(dir.path());
     let wait = || {
         let host = gateway.address;
         let mut waiting = TcpStream::connect(host).unwrap();
-        waiting.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        waiting.set_read_timeout(Some(HANG)).unwrap();
         // Sent in one piece, and taken up in one go: when the first has its answer, the pop is under way.
         let both = format!(
             "GET /health/live HTTP/1.1\r\nHost: {host}\r\n\r\nGET /queue/pop HTTP/1.1\r\nHost: {host}\r\n\
-             Connection: close\r\nconsumerGroup: jobs\r\nwaitSeconds: 20\r\n\r\n"
+             Connection: close\r\nconsumerGroup: jobs\r\nwaitSeconds: 300\r\n\r\n"
         );
         waiting.write_all(both.as_bytes()).unwrap();
         let (mut first, mut piece) = (String::new(), [0; 1024]);
@@ -228,10 +231,8 @@ fn a_pop_waits_for_a_push() {
     assert_eq!((answer.status, &answer.json()["content"]), (200, &json!("at last")));
     // And a stop does not wait for it.
     let waiting = wait();
-    let asked = Instant::now();
     assert_eq!(gateway.stop().code(), Some(0));
     assert_eq!(client::answer(waiting).unwrap().status, 404);
-    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
 }
 
 #[test]

@@ -3,9 +3,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
-
-/// Reached only when a test forgets to release what it holds.
-const HELD_MAX: Duration = Duration::from_secs(60);
+use tidegate_testkit::HANG;
 
 /// A provider that takes webhooks: it answers with the status of the hour, and remembers what came.
 #[derive(Clone)]
@@ -113,6 +111,6 @@ impl Sink {
 impl Gate {
     fn pass(&self) {
         let held = self.held.lock().unwrap();
-        drop(self.released.wait_timeout_while(held, HELD_MAX, |held| *held).unwrap());
+        drop(self.released.wait_timeout_while(held, HANG, |held| *held).unwrap());
     }
 }

@@ -3,12 +3,11 @@ use std::time::Duration;
 use rdkafka::types::{RDKafkaApiKey as Api, RDKafkaRespErr as Error};
 use tidegate_domain::{Bus, BusError, BusHealth, Claim};
 use tidegate_kafka::{KafkaBus, Options};
+use tidegate_testkit::HANG;
 use tidegate_testkit::bus::{claim, queue, receive};
 use tokio::time::{sleep, timeout};
 
 use super::mock::Mock;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn claims(range: std::ops::Range<u64>) -> Vec<Claim> {
     range.map(|n| claim(n, "a")).collect()
@@ -20,7 +19,7 @@ async fn until(bus: &impl Bus, wanted: impl Fn(BusHealth) -> bool) {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, turned).await.unwrap_or_else(|_| panic!("still {:?}", bus.health()));
+    timeout(HANG, turned).await.unwrap_or_else(|_| panic!("still {:?}", bus.health()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,7 +82,7 @@ async fn a_broker_that_goes_is_noticed_and_one_that_returns_too() {
     assert_eq!(receive(&mut *consumer, 10).await, claims(0..10));
 
     mock.with(|mock| mock.broker_down(-1).expect("it goes"));
-    let results = timeout(PATIENCE, bus.publish(claims(10..12))).await.expect("it answers");
+    let results = timeout(HANG, bus.publish(claims(10..12))).await.expect("it answers");
     assert!(results.iter().all(|result| matches!(result, Err(BusError::Away(_)))), "{results:?}");
     until(&bus, |health| health != BusHealth::Ready).await;
     // Trouble of a topic keeps nobody from receiving; that there is no broker, the watch may find out later.
@@ -95,7 +94,7 @@ async fn a_broker_that_goes_is_noticed_and_one_that_returns_too() {
             }
         }
     };
-    timeout(PATIENCE, told).await.expect("whoever receives is told");
+    timeout(HANG, told).await.expect("whoever receives is told");
 
     mock.with(|mock| mock.broker_up(-1).expect("it returns"));
     until(&bus, |health| health == BusHealth::Ready).await;
@@ -107,5 +106,5 @@ async fn a_broker_that_goes_is_noticed_and_one_that_returns_too() {
             wanted.retain(|claim| !claims.contains(claim));
         }
     };
-    timeout(PATIENCE, received).await.expect("what was confirmed is received");
+    timeout(HANG, received).await.expect("what was confirmed is received");
 }

@@ -15,12 +15,11 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
 use tidegate_domain::{Bus, BusHealth, Claim, Consumer};
+use tidegate_testkit::HANG;
 use tidegate_testkit::bus::claim;
 use tidegate_testkit::services::{Kafka, KafkaOptions, NoKafka};
 use tokio::time::{sleep, timeout};
 
-/// For what takes as long as it takes.
-const PATIENCE: Duration = Duration::from_secs(90);
 const RECIPIENTS: u64 = 7;
 
 fn kafka(options: &KafkaOptions) -> Option<Kafka> {
@@ -44,7 +43,7 @@ fn claims(range: std::ops::Range<u64>) -> Vec<Claim> {
 }
 
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
+    timeout(HANG, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
 async fn until(bus: &dyn Bus, what: &str, wanted: impl Fn(&BusHealth) -> bool) -> BusHealth {
@@ -57,7 +56,7 @@ async fn until(bus: &dyn Bus, what: &str, wanted: impl Fn(&BusHealth) -> bool) -
             sleep(Duration::from_millis(5)).await;
         }
     };
-    let turned = timeout(PATIENCE, turned).await;
+    let turned = timeout(HANG, turned).await;
     turned.unwrap_or_else(|_| panic!("not in time: {what}; {:?}", bus.health()))
 }
 

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use rdkafka::ClientConfig;
@@ -8,9 +7,9 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use tidegate_bus::Routes;
 use tidegate_domain::Bus;
 use tidegate_kafka::{KafkaBus, Options};
+use tidegate_testkit::HANG;
 use tidegate_testkit::bus::{BusBackend, queue};
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Nothing here is about time, and the machine may be busy.
 const PUBLISH_MS: u64 = 20_000;
 
@@ -57,7 +56,7 @@ impl BusBackend for Backend {
         let stranger: FutureProducer = config.set("bootstrap.servers", &self.servers).create()?;
         let topic = self.sms();
         let record: FutureRecord<'_, [u8], [u8]> = FutureRecord::to(&topic).payload(bytes);
-        stranger.send(record, PATIENCE).await.map_err(|(error, _)| error)?;
+        stranger.send(record, HANG).await.map_err(|(error, _)| error)?;
         Ok(())
     }
 }

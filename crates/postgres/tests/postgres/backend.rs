@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use tidegate_domain::Clock as _;
 use tidegate_domain::transfer::{Export, Import, Manifest};
 use tidegate_postgres::{Options, Postgres, SessionHook};
+use tidegate_testkit::HANG;
 use tidegate_testkit::services;
 use tidegate_testkit::{Backend, Opened, Setup, TestClock};
 use tokio_postgres::{Client, NoTls};
@@ -13,9 +14,6 @@ use tokio_postgres::{Client, NoTls};
 /// planner it is as volatile as the server's clock: a statement must not look better here than it is.
 pub const TEST_CLOCK: &str = "CREATE OR REPLACE FUNCTION tidegate.now_ms() RETURNS bigint LANGUAGE plpgsql VOLATILE \
                           AS $$ BEGIN RETURN current_setting('tidegate.test_now')::bigint; END $$";
-
-/// Deadlines that a busy machine keeps; tests about them have their own.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A database of its own for each case, copied from one that is migrated.
 pub struct PostgresBackend {
@@ -86,10 +84,10 @@ impl PostgresBackend {
             // The cases sweep when they want it.
             sweep_every: Duration::from_secs(600),
             session_hook: Some(told_by(setup.clock.clone())),
-            connection_wait: PATIENCE,
-            connect_timeout: PATIENCE,
-            statement_timeout: PATIENCE,
-            lock_timeout: PATIENCE,
+            connection_wait: HANG,
+            connect_timeout: HANG,
+            statement_timeout: HANG,
+            lock_timeout: HANG,
             ..Options::new(services::Postgres::shared().url(&self.database))
         }
     }

@@ -10,6 +10,7 @@ use tidegate_domain::{
     Settlement,
 };
 use tidegate_postgres::{Options, Postgres};
+use tidegate_testkit::HANG;
 use tidegate_testkit::conformance::{queue, sms, user};
 use tidegate_testkit::services::{self, PostgresOptions};
 use tokio::task::JoinSet;
@@ -17,7 +18,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::backend::PostgresBackend;
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const MESSAGES: usize = 60;
 const SENDERS: usize = 6;
 
@@ -38,14 +38,14 @@ async fn connections_cut_in_mid_flight_lose_nothing_and_charge_nothing_twice() {
         servers.spawn(serve(gateways[n % 2].clone(), over.clone()));
     }
     let acknowledged: BTreeSet<MessageId> =
-        timeout(PATIENCE, senders.join_all()).await.expect("they end").into_iter().flatten().collect();
+        timeout(HANG, senders.join_all()).await.expect("they end").into_iter().flatten().collect();
     assert_eq!(acknowledged.len() as u64, total, "every key has its message");
     let everything_delivered = async {
         while gateways[1].counts().await.map_or(0, |counts| counts.delivered) < total {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, everything_delivered).await.expect("everything is delivered");
+    timeout(HANG, everything_delivered).await.expect("everything is delivered");
     over.store(true, Ordering::SeqCst);
     let cuts = cutting.await.unwrap();
     servers.join_all().await;
@@ -137,13 +137,13 @@ async fn a_killed_server_loses_nothing_and_is_found_again() {
         }
     };
     assert!(matches!(error, LedgerError::Unavailable(_)), "nothing was sent: {error}");
-    timeout(PATIENCE, until(|| matches!(ledger.health(), Health::Away(_)))).await.expect("noticed");
+    timeout(HANG, until(|| matches!(ledger.health(), Health::Away(_)))).await.expect("noticed");
 
     server.restart().unwrap();
-    let counts = timeout(PATIENCE, steadily(|| ledger.counts())).await.expect("back again");
+    let counts = timeout(HANG, steadily(|| ledger.counts())).await.expect("back again");
     assert!((acknowledged..=acknowledged + unknown).contains(&counts.admitted), "{counts:?}");
     assert!(counts.balanced() && counts.leased == 1, "{counts:?}");
-    timeout(PATIENCE, until(|| ledger.health() == Health::Ready)).await.expect("noticed");
+    timeout(HANG, until(|| ledger.health() == Health::Ready)).await.expect("noticed");
     let settlement = Settlement { id, token: claims[0].token, outcome: Outcome::Released, latency_ms: 0 };
     steadily(|| ledger.settle(vec![settlement.clone()])).await;
     let again = steadily(|| ledger.claim(request.clone())).await;

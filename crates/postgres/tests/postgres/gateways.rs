@@ -8,14 +8,13 @@ use tidegate_domain::{
     Admitted, Claim, ClaimRequest, Ledger as _, MessageId, Outcome, Queues as _, Reserved, Settlement,
     Slots as _,
 };
+use tidegate_testkit::HANG;
 use tidegate_testkit::conformance::{ask, per_window, queue, slot_config, sms, user};
 use tidegate_testkit::{TestClock, services};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::backend::PostgresBackend;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gateways_that_start_together_migrate_once() {
@@ -100,7 +99,7 @@ async fn a_claim_wakes_when_a_message_comes_through_another_gateway() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         gateways[0].admit(vec![sms("a").0]).await.unwrap();
-        let claims = timeout(PATIENCE, waiting).await.expect("the claim wakes").unwrap();
+        let claims = timeout(HANG, waiting).await.expect("the claim wakes").unwrap();
         assert_eq!(claims.len(), 1, "round {round}");
     }
 }
@@ -199,5 +198,5 @@ async fn what_is_leased_for_somebody_who_has_gone_is_there_for_the_next() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, none_leased).await.expect("nothing is held for nobody");
+    timeout(HANG, none_leased).await.expect("nothing is held for nobody");
 }

@@ -95,7 +95,7 @@ async fn a_migration_that_does_not_end_is_an_error() {
     client.batch_execute("SELECT pg_advisory_lock(x'7469646567617465'::bigint)").await.unwrap();
     let lock_timeout = Duration::from_millis(20);
     let opening = Postgres::open(Options { lock_timeout, ..backend.options(&Setup::default()) });
-    let error = timeout(Duration::from_secs(30), opening).await.expect("it gives up").unwrap_err();
+    let error = timeout(tidegate_testkit::HANG, opening).await.expect("it gives up").unwrap_err();
     assert!(error.to_string().contains("schema"), "{error}");
 }
 

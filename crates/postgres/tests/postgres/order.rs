@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tidegate_domain::{
     Admitted, Begun, Claim, ClaimRequest, Extension, Lane, Ledger, Outcome, Queues as _, Settled, Settlement,
     Timestamp, Transit as _,
 };
 use tidegate_postgres::Postgres;
+use tidegate_testkit::HANG;
 use tidegate_testkit::conformance::{queue, sms};
 use tidegate_testkit::services;
 use tokio::task::JoinSet;
@@ -18,7 +18,6 @@ use crate::backend::PostgresBackend;
 
 const RECIPIENTS: usize = 12;
 const MESSAGES: usize = 40;
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What the providers saw, by recipient: who is being served, and what was delivered in which order.
 #[derive(Debug, Default)]
@@ -63,7 +62,7 @@ async fn every_recipient_is_served_in_order_by_many_claimers_of_three_gateways()
         };
         tasks.spawn(serve(gateways[n % 3].clone(), source, provider.clone(), n));
     }
-    timeout(PATIENCE, tasks.join_all()).await.expect("everything ends");
+    timeout(HANG, tasks.join_all()).await.expect("everything ends");
 
     let expected: Vec<String> = (0..MESSAGES).map(|n| n.to_string()).collect();
     let delivered = provider.delivered.lock().unwrap().clone();

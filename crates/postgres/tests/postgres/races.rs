@@ -8,14 +8,13 @@ use tidegate_domain::{
     Queues as _, Released, Reserved, Settled, Settlement, Slots as _,
 };
 use tidegate_postgres::Postgres;
+use tidegate_testkit::HANG;
 use tidegate_testkit::Setup;
 use tidegate_testkit::conformance::{ask, event, per_window, queue, slot_config, sms, user};
 use tokio::time::timeout;
 
 use crate::backend::PostgresBackend;
 use crate::session::Session;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn claims_of(lease_ms: u64) -> ClaimRequest {
     ClaimRequest { queue: queue("sms"), max: 10, lease_ms, wait_ms: 0 }
@@ -142,8 +141,8 @@ async fn extensions_and_settlements_take_turns() {
     let extending = tokio::spawn(async move { extending.extend(extensions).await });
     observer.until_blocked(2).await;
     session.run("COMMIT").await;
-    let settled = timeout(PATIENCE, settling).await.expect("settled").unwrap();
-    let extended = timeout(PATIENCE, extending).await.expect("extended").unwrap();
+    let settled = timeout(HANG, settling).await.expect("settled").unwrap();
+    let extended = timeout(HANG, extending).await.expect("extended").unwrap();
     assert_eq!(settled.unwrap(), [Settled::Done; 2]);
     assert_eq!(extended.unwrap(), [Settled::LostLease; 2]);
 }
@@ -167,7 +166,7 @@ async fn an_event_that_is_given_back_while_it_is_asked_for_gets_a_new_slot() {
     let released = gateways[1].release(event("e")).await.unwrap();
     assert!(matches!(released, Released::Released(_)), "{released:?}");
     session.run("COMMIT").await;
-    let reserved = timeout(PATIENCE, reserving).await.expect("an answer").unwrap().unwrap();
+    let reserved = timeout(HANG, reserving).await.expect("an answer").unwrap().unwrap();
     for reserved in &reserved {
         let Reserved::Assigned(slot) = reserved else { panic!("{reserved:?}") };
         assert_eq!(slot.config, slot_config("default"));
@@ -193,7 +192,7 @@ async fn a_claim_waits_for_the_head_of_a_chain_with_no_other_in_hand() {
     let claiming = tokio::spawn(async move { claiming.claim(claims_of(1_000)).await });
     observer.until_blocked(1).await;
     session.run(&format!("SELECT FROM pending WHERE seq = {lapsed} FOR UPDATE NOWAIT; COMMIT")).await;
-    let claims = timeout(PATIENCE, claiming).await.expect("claimed").unwrap().unwrap();
+    let claims = timeout(HANG, claiming).await.expect("claimed").unwrap().unwrap();
     assert_eq!(claims.iter().map(|claim| claim.attempt).collect::<Vec<_>>(), [2, 1]);
 }
 
@@ -212,7 +211,7 @@ async fn a_purge_waits_for_a_chain_without_its_messages_in_hand() {
     let purging = tokio::spawn(async move { purging.purge(queue("sms")).await });
     observer.until_blocked(1).await;
     session.run("SELECT FROM pending FOR UPDATE NOWAIT; COMMIT").await;
-    let purged = timeout(PATIENCE, purging).await.expect("purged").unwrap();
+    let purged = timeout(HANG, purging).await.expect("purged").unwrap();
     assert_eq!(purged.unwrap(), 1, "its lease has ended");
 }
 
@@ -229,6 +228,6 @@ async fn a_purge_takes_back_what_was_there_when_it_began() {
     observer.until_blocked(1).await;
     gateway.admit((0..5).map(|_| sms("later").0).collect()).await.unwrap();
     session.run("COMMIT").await;
-    assert_eq!(timeout(PATIENCE, purging).await.expect("it ends").unwrap().unwrap(), 1_001);
+    assert_eq!(timeout(HANG, purging).await.expect("it ends").unwrap().unwrap(), 1_001);
     assert_eq!(gateway.counts().await.unwrap().pending, 5);
 }

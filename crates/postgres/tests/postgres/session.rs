@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use tidegate_domain::Timestamp;
+use tidegate_testkit::HANG;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::backend::PostgresBackend;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Session(pub Client);
 
@@ -41,6 +40,6 @@ impl Session {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, blocked).await.expect("somebody waits for a lock");
+        timeout(HANG, blocked).await.expect("somebody waits for a lock");
     }
 }

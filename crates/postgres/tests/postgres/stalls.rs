@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use tidegate_domain::{Ledger as _, Queues as _};
 use tidegate_postgres::Postgres;
+use tidegate_testkit::HANG;
 use tidegate_testkit::conformance::{queue, sms};
 use tidegate_testkit::services::{self, FaultyProxy};
 use tokio::time::timeout;
 
 use crate::backend::PostgresBackend;
 use crate::session::Session;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pop_that_gets_stuck_on_its_way_gives_its_messages_back() {
@@ -33,7 +32,7 @@ async fn a_pop_that_gets_stuck_on_its_way_gives_its_messages_back() {
     observer.until_blocked(1).await;
     proxy.stall();
     session.run("COMMIT").await;
-    let popped = timeout(PATIENCE, healthy.pop(queue("sms"), 1, 60_000)).await.expect("given back").unwrap();
+    let popped = timeout(HANG, healthy.pop(queue("sms"), 1, 60_000)).await.expect("given back").unwrap();
     assert_eq!(popped.len(), 1);
     assert!(popping.await.unwrap().is_err(), "nobody told it");
     assert_eq!(healthy.counts().await.unwrap().delivered, 1);

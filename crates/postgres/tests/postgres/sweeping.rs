@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_domain::{Health, Ledger as _, Queues as _, Slots as _, Timestamp};
 use tidegate_postgres::Postgres;
+use tidegate_testkit::HANG;
 use tidegate_testkit::conformance::{ask, event, per_window, queue, slot_config, sms};
 use tidegate_testkit::services;
 use tokio::time::{sleep, timeout};
@@ -11,15 +12,13 @@ use tokio::time::{sleep, timeout};
 use crate::backend::PostgresBackend;
 use crate::session::Session;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
 async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("it comes to that");
+    timeout(HANG, waiting).await.expect("it comes to that");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +69,7 @@ async fn a_sweep_ends_though_others_hold_all_that_has_expired() {
     ledger.admit((0..1_000).map(over).collect()).await.unwrap();
     let session = Session::open(&backend).await;
     session.run("BEGIN; SELECT FROM pending FOR UPDATE").await;
-    timeout(PATIENCE, ledger.sweep()).await.expect("it ends").unwrap();
+    timeout(HANG, ledger.sweep()).await.expect("it ends").unwrap();
     assert_eq!(ledger.counts().await.unwrap().expired, 0);
     session.run("COMMIT").await;
     ledger.sweep().await.unwrap();

@@ -8,6 +8,7 @@ use tidegate_domain::{
     Queues as _, Settled, Settlement, Transit as _,
 };
 use tidegate_postgres::Postgres;
+use tidegate_testkit::HANG;
 use tidegate_testkit::conformance::{Draft, queue, sms};
 use tidegate_testkit::{Setup, services, transfer};
 use tokio::task::JoinSet;
@@ -16,7 +17,6 @@ use tokio::time::timeout;
 use crate::backend::PostgresBackend;
 use crate::session::Session;
 
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than any test takes.
 const LONG_MS: u64 = 600_000;
 
@@ -179,8 +179,8 @@ async fn beginnings_and_settlements_take_turns() {
     let beginning_ = tokio::spawn(async move { beginning_.begin(batch).await });
     observer.until_blocked(2).await;
     session.run("COMMIT").await;
-    let settled = timeout(PATIENCE, settling).await.expect("settled").unwrap();
-    let begun = timeout(PATIENCE, beginning_).await.expect("begun").unwrap();
+    let settled = timeout(HANG, settling).await.expect("settled").unwrap();
+    let begun = timeout(HANG, beginning_).await.expect("begun").unwrap();
     assert_eq!(settled.unwrap(), [Settled::Done; 2]);
     assert_eq!(begun.unwrap(), [Begun::LostLease; 2]);
 }
@@ -204,7 +204,7 @@ async fn a_dispatch_wakes_when_an_attempt_begins_wherever_that_is() {
         }
         let begun = gateways[round % 2].begin(vec![beginning(&claim)]).await.unwrap();
         assert!(with(&begun[0], &claim).is_some(), "{begun:?}");
-        let mut claims = timeout(PATIENCE, waiting).await.expect("the dispatch wakes").unwrap();
+        let mut claims = timeout(HANG, waiting).await.expect("the dispatch wakes").unwrap();
         assert_eq!(claims.len(), 1, "round {round}");
         claim = claims.remove(0);
     }

@@ -13,7 +13,7 @@ use tidegate_testkit::services::RabbitMq;
 use tokio::time::timeout;
 
 /// No test waits for longer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use tidegate_testkit::HANG;
 
 /// An exchange of its own, and queues with names of their own.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl RabbitBackend {
         let options = Options {
             exchange: exchange.clone(),
             // Nothing here is about time, and the machine may be busy.
-            connect_timeout: PATIENCE,
-            publish_timeout: PATIENCE,
+            connect_timeout: HANG,
+            publish_timeout: HANG,
             ..Options::new(rabbitmq.url(), routes)
         };
         Self { options }
@@ -98,7 +98,7 @@ pub async fn receive_all(consumer: &mut dyn Consumer, wanted: &HashSet<MessageId
             tokio::task::yield_now().await;
         }
     };
-    let all = timeout(PATIENCE, receiving).await.is_ok();
+    let all = timeout(HANG, receiving).await.is_ok();
     assert!(all, "{} of {} did not come", missing.len(), wanted.len());
     received
 }
@@ -117,7 +117,7 @@ pub async fn publish(bus: &RabbitBus, claims: &[Claim]) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, publishing).await.expect("all of it is taken");
+    timeout(HANG, publishing).await.expect("all of it is taken");
 }
 
 /// Until the bus says that it is ready, or away for such a reason.
@@ -131,6 +131,6 @@ pub async fn until(bus: &RabbitBus, wanted: impl Fn(&BusHealth) -> bool) -> BusH
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let waited = timeout(PATIENCE, waiting).await;
+    let waited = timeout(HANG, waiting).await;
     waited.unwrap_or_else(|_| panic!("still {:?}", bus.health()))
 }

@@ -10,7 +10,7 @@ use tidegate_rabbitmq::{Options, RabbitBus};
 use tidegate_testkit::services::RabbitMq;
 use tokio::time::timeout;
 
-use crate::backend::{PATIENCE, RabbitBackend, claim, publish, queue, receive_all, until};
+use crate::backend::{HANG, RabbitBackend, claim, publish, queue, receive_all, until};
 
 /// A frozen broker never answers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -18,7 +18,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 /// As in `claim`.
 const RECIPIENTS: u64 = 5;
 /// For what waits for nothing, on a machine that is busy: less than any deadline that it could wait for by mistake.
-const MARGIN: Duration = Duration::from_secs(10);
+const MARGIN: Duration = HANG;
 
 fn is_away(health: &BusHealth) -> bool {
     matches!(health, BusHealth::Away(_))
@@ -90,7 +90,7 @@ async fn what_was_confirmed_survives_a_kill_and_comes_in_order() {
         received
     };
     let (published, _rabbitmq, mut received) =
-        timeout(4 * PATIENCE, async { tokio::join!(publishing, killing, receiving) }).await.unwrap();
+        timeout(4 * HANG, async { tokio::join!(publishing, killing, receiving) }).await.unwrap();
     let n = published.iter().map(|(_, n)| *n).max().unwrap();
     let confirmed: HashSet<_> = published.into_iter().flat_map(|(confirmed, _)| confirmed).collect();
     publish(&bus, &[claim(n, Lane::Normal)]).await;
@@ -118,7 +118,7 @@ async fn a_frozen_broker_is_away_and_is_back_when_it_thaws() {
     until(&bus, is_away).await;
     assert!(matches!(is_refused(&bus, 3).await, BusError::Away(_)));
     let receiving = async { while consumer.receive(1, 100).await.is_ok() {} };
-    timeout(PATIENCE, receiving).await.expect("a consumer hears of it");
+    timeout(HANG, receiving).await.expect("a consumer hears of it");
     let waiting = consumer.receive(1, 100);
     assert!(timeout(MARGIN, waiting).await.expect("nobody waits for longer than asked").is_err());
     rabbitmq.resume().unwrap();

@@ -8,7 +8,7 @@ use tidegate_domain::{Bus as _, Lane};
 use tidegate_testkit::bus::BusBackend as _;
 use tokio::time::timeout;
 
-use crate::backend::{PATIENCE, RabbitBackend, claim, publish, queue};
+use crate::backend::{HANG, RabbitBackend, claim, publish, queue};
 
 async fn get(channel: &Channel, name: &str) -> BasicGetMessage {
     let getting = async {
@@ -20,7 +20,7 @@ async fn get(channel: &Channel, name: &str) -> BasicGetMessage {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, getting).await.expect("a record")
+    timeout(HANG, getting).await.expect("a record")
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use tidegate_domain::{Bus as _, BusError, BusHealth, Lane};
 use tidegate_rabbitmq::{OpenError, Options, RabbitBus};
 use tokio::time::timeout;
 
-use crate::backend::{PATIENCE, RabbitBackend, claim, publish, queue, receive_all, until};
+use crate::backend::{HANG, RabbitBackend, claim, publish, queue, receive_all, until};
 
 async fn refused(options: &Options) -> String {
     RabbitBus::open(options.clone()).await.expect_err("it is refused").to_string()
@@ -67,7 +67,7 @@ async fn a_deleted_queue_is_declared_anew_and_received_from_again() {
     channel.queue_delete(backend.name().into(), QueueDeleteOptions::default()).await.unwrap();
     // Were the queue there again before the broker has told the consumer, it would tell nothing.
     let hearing = async { while consumer.receive(1, 100).await.is_ok() {} };
-    timeout(PATIENCE, hearing).await.expect("the consumer hears of it");
+    timeout(HANG, hearing).await.expect("the consumer hears of it");
     publish(&bus, &[claim(2, Lane::Normal)]).await;
     assert_eq!(receive_all(&mut *consumer, &[claim(2, Lane::Normal).id].into()).await.len(), 1);
 }

@@ -5,7 +5,7 @@ use tidegate_redis::buckets::RedisBuckets;
 use tidegate_testkit::services::{FaultyProxy, Redis, RedisOptions};
 use tokio::time::timeout;
 
-use crate::steps::{PATIENCE, configure, eventually, options, options_at, passes, rule, strict, take};
+use crate::steps::{HANG, configure, eventually, options, options_at, passes, rule, strict, take};
 
 async fn is_away(store: &RedisBuckets) {
     let BucketsError::Unavailable(_) = take(store, "x").await.unwrap_err();
@@ -29,12 +29,12 @@ async fn goes_away(store: &RedisBuckets) {
     for _ in 0..1_000 {
         is_away(store).await;
     }
-    assert!(begun.elapsed() < PATIENCE, "a thousand calls took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < HANG, "a thousand calls took {:?}", begun.elapsed());
     assert!(store.counts().failures >= failures + 1_000);
 }
 
 async fn store_away(store: &RedisBuckets) -> bool {
-    let _ = timeout(PATIENCE, take(store, "x")).await.expect("an answer");
+    let _ = timeout(HANG, take(store, "x")).await.expect("an answer");
     store.counts().away
 }
 

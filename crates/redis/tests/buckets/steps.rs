@@ -9,7 +9,7 @@ use tidegate_redis::buckets::{Options, RedisBuckets};
 use tidegate_testkit::services::Redis;
 
 /// For what has to happen, on a machine that is busy with other tests.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use tidegate_testkit::HANG;
 
 /// With deadlines that a busy machine keeps.
 pub fn options(redis: &Redis, prefix: &str) -> Options {
@@ -64,7 +64,7 @@ pub async fn eventually<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
         if let Some(found) = ask().await {
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "it did not happen");
+        assert!(begun.elapsed() < HANG, "it did not happen");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

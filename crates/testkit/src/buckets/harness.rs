@@ -1,14 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_domain::limits::{BucketRule, Buckets, PolicyId, PolicyName, PolicyRule, Standing, Take, Taken};
 
+use crate::HANG;
 use crate::TestClock;
-
-/// No case waits for longer than this, whatever the store does.
-const CASE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// How to make a store of buckets for a test, in a namespace of its own.
 #[async_trait]
@@ -35,7 +32,7 @@ pub async fn run(backend: impl BucketsBackend, case: impl AsyncFnOnce(&BucketsHa
     let clock = Arc::new(TestClock::new());
     let opened = backend.open(clock.clone()).await.expect("the store opens");
     let harness = BucketsHarness { clock, buckets: opened.buckets };
-    tokio::time::timeout(CASE_TIME_MAX, case(&harness)).await.expect("the case ends in time");
+    tokio::time::timeout(HANG, case(&harness)).await.expect("the case ends in time");
 }
 
 impl BucketsHarness {

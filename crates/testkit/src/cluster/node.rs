@@ -4,13 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::Context as _;
-
 use super::IN_FLIGHT_MAX;
 use super::ask::ask;
 use crate::WebProvider;
 use crate::process::free_address;
-use crate::services::{Tied, program};
+use crate::services::{Tied, log_path, wrong_clock};
 
 /// What a load balancer would grant.
 const PROBED_WITHIN: Duration = Duration::from_secs(2);
@@ -99,7 +97,7 @@ impl Node {
     }
 
     pub fn log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.dir.join("log")).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&fs::read(log_path(&self.dir)).unwrap_or_default()).into_owned()
     }
 
     pub fn last_words(&self) -> String {
@@ -126,7 +124,7 @@ fn spawn(
         command.env("LD_PRELOAD", wrong_clock()?).env("FAKETIME", format!("{clock_skew_s:+}"));
         command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("FAKETIME_DISABLE_SHM", "1");
     }
-    let log = File::options().create(true).append(true).open(dir.join("log"))?;
+    let log = File::options().create(true).append(true).open(log_path(dir))?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     Tied::spawn(command)
 }
@@ -193,12 +191,4 @@ refillTokensPerSecond = 100000.0
 failStrategy = "FAIL_OPEN"
 "#
     )
-}
-
-/// The library that tells a process another time of day. Debian keeps it in a directory named after the machine.
-fn wrong_clock() -> anyhow::Result<PathBuf> {
-    program("faketime", "faketime")?;
-    let places = fs::read_dir("/usr/lib")?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut libraries = places.map(|place| place.join("faketime/libfaketimeMT.so.1"));
-    libraries.find(|path| path.is_file()).context("faketime is there, and its library is not")
 }

@@ -13,6 +13,7 @@ use super::ask::{Reply, ask};
 use super::pulls::{self, PullJournal};
 use super::slots::{self, SlotJournal};
 use super::{Cluster, verdict};
+use crate::HANG;
 use crate::journal::{ClientJournal, Outcome};
 use crate::load::Stop;
 
@@ -29,9 +30,6 @@ const BURST: usize = 5;
 const AGAIN_AFTER: Duration = Duration::from_millis(25);
 /// Then a client goes to another gateway, whatever comes of it at this one.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(3);
-/// Much longer than any fault.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
-const PROGRESS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Clients over all gateways, until they are told to stop.
 #[derive(Debug)]
@@ -126,7 +124,7 @@ impl Traffic {
             if now.0 >= before.0 + messages as u64 && now.1 >= before.1 + messages {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PROGRESS_WITHIN, "no progress: {before:?}, now {now:?}");
+            ensure!(begun.elapsed() < HANG, "no progress: {before:?}, now {now:?}");
             tokio::time::sleep(PACE).await;
         }
     }
@@ -158,7 +156,7 @@ impl Client {
     /// Goes from gateway to gateway until one of them settles the matter. `unsettled` is told of every other answer.
     pub async fn insist(&mut self, request: Request<'_>, mut unsettled: impl FnMut()) -> Option<Reply> {
         let begun = Instant::now();
-        while begun.elapsed() < ANSWERED_WITHIN {
+        while begun.elapsed() < HANG {
             if let Some(reply) = self.once(request).await {
                 match request.finals.contains(&reply.status) {
                     true => return Some(reply),
@@ -169,7 +167,7 @@ impl Client {
             unsettled();
             tokio::time::sleep(AGAIN_AFTER).await;
         }
-        self.strange.push(format!("{} {}: no answer for {ANSWERED_WITHIN:?}", request.method, request.path));
+        self.strange.push(format!("{} {}: no answer for {HANG:?}", request.method, request.path));
         None
     }
 

@@ -1,12 +1,11 @@
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::time::Duration;
 
+use crate::HANG;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
 /// A keep-alive connection with at most one request in flight.
@@ -34,13 +33,13 @@ struct Head {
 
 impl Connection {
     pub async fn open(server: SocketAddr) -> io::Result<Self> {
-        let stream = timeout(EXCHANGE_TIME_MAX, TcpStream::connect(server)).await??;
+        let stream = timeout(HANG, TcpStream::connect(server)).await??;
         stream.set_nodelay(true)?;
         Ok(Self { stream, received: Vec::with_capacity(4_096) })
     }
 
     pub async fn exchange(&mut self, request: &[u8]) -> io::Result<Response<'_>> {
-        let head = timeout(EXCHANGE_TIME_MAX, self.exchange_untimed(request)).await??;
+        let head = timeout(HANG, self.exchange_untimed(request)).await??;
         let body = &self.received[head.head_bytes..head.head_bytes + head.body_bytes];
         Ok(Response { status: head.status, body, closes: head.closes })
     }

@@ -3,9 +3,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::HANG;
 use crate::journal::{Tried, TriedJournal, WebAnswer};
-
-const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// A provider on a real socket that takes webhooks, answers each attempt as it is told to, and journals it before it
 /// answers.
@@ -92,7 +91,7 @@ impl WebProvider {
 
 /// Until the other side has had enough.
 fn stall(reader: &mut BufReader<TcpStream>) -> Option<()> {
-    reader.get_ref().set_read_timeout(Some(STALL_MAX)).ok()?;
+    reader.get_ref().set_read_timeout(Some(HANG)).ok()?;
     let mut rest = [0; 64];
     while reader.read(&mut rest).ok()? > 0 {}
     None

@@ -1,5 +1,5 @@
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -9,6 +9,15 @@ pub fn directory(kind: &str) -> anyhow::Result<TempDir> {
     let prefix = format!("tidegate-{kind}-");
     remove_left_over(&prefix);
     Ok(tempfile::Builder::new().prefix(&format!("{prefix}{}-", std::process::id())).tempdir()?)
+}
+
+/// Where a server of this directory writes its log. `cargo xtask test` names a place for logs, and keeps those of tests
+/// that fail; otherwise the log goes with the directory.
+pub fn log_path(dir: &Path) -> PathBuf {
+    let Some(logs) = std::env::var_os("XTASK_LOGS") else { return dir.join("log") };
+    let names =
+        dir.strip_prefix(std::env::temp_dir()).unwrap_or(dir).iter().map(|name| name.to_string_lossy());
+    Path::new(&logs).join(names.collect::<Vec<_>>().join("-") + ".log")
 }
 
 fn remove_left_over(prefix: &str) {

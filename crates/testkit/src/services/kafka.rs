@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 use tempfile::TempDir;
 
-use super::directory::directory;
+use super::directory::{directory, log_path};
 use super::package::program;
 use super::tied::Tied;
+use crate::HANG;
 use crate::process::free_address;
 
 mod jars;
@@ -19,8 +20,6 @@ mod properties;
 pub use jars::NoKafka;
 use jars::Turn;
 
-/// A busy machine takes ten times as long as an idle one.
-const READY_WITHIN: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// ApiVersions of version 0, with correlation id 7 and no client's name: the smallest question there is.
@@ -84,7 +83,7 @@ impl Kafka {
 
     /// What the broker has said so far: its log, from warnings on.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+        fs::read_to_string(log_path(self.dir.path())).unwrap_or_default()
     }
 
     /// `kill -9`.
@@ -112,7 +111,7 @@ impl Kafka {
         let begun = Instant::now();
         // It answers nobody before it knows its topics and the controller has let it in.
         while let Err(said) = ask(self.inner) {
-            if !self.server.is_running() || begun.elapsed() > READY_WITHIN {
+            if !self.server.is_running() || begun.elapsed() > HANG {
                 bail!("Kafka is not ready: {said}\n{}", self.log());
             }
             std::thread::sleep(POLL);
@@ -160,7 +159,7 @@ fn format(jars: &Path, dir: &TempDir) -> anyhow::Result<()> {
 fn spawn(jars: &Path, dir: &TempDir) -> anyhow::Result<Tied> {
     let mut command = Tied::command(program("java", "default-jre-headless")?);
     machine(&mut command, jars, dir);
-    let log = File::options().create(true).append(true).open(dir.path().join("log"))?;
+    let log = File::options().create(true).append(true).open(log_path(dir.path()))?;
     command.arg("kafka.Kafka").arg(properties(dir)).stdout(log.try_clone()?).stderr(log);
     Tied::spawn(command)
 }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
-use super::directory::directory;
+use super::directory::{directory, log_path};
 use super::package::{found_or_installed, is_root};
 use super::tied::Tied;
+use crate::HANG;
 use crate::process::free_address;
 
-const READY_WITHIN: Duration = Duration::from_secs(30);
 const STOPPED_WITHIN: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -95,7 +95,7 @@ impl Postgres {
 
     /// What the server has said so far: its log.
     pub fn log(&self) -> anyhow::Result<String> {
-        Ok(fs::read_to_string(self.dir.path().join("log"))?)
+        Ok(fs::read_to_string(log_path(self.dir.path()))?)
     }
 
     /// `kill -9` of the whole server.
@@ -121,7 +121,7 @@ impl Postgres {
             let ready = self.wait_until_ready();
             let log = self.log().unwrap_or_default();
             let orphaned = log.get(said_before..).is_some_and(|said| said.contains("is still in use"));
-            if ready.is_ok() || !orphaned || begun.elapsed() > READY_WITHIN {
+            if ready.is_ok() || !orphaned || begun.elapsed() > HANG {
                 return ready;
             }
         }
@@ -134,7 +134,7 @@ impl Postgres {
             if said.is_ok() {
                 return Ok(());
             }
-            if !self.server.is_running() || begun.elapsed() > READY_WITHIN {
+            if !self.server.is_running() || begun.elapsed() > HANG {
                 bail!("PostgreSQL is not ready: {said:?}\n{}", self.log().unwrap_or_default());
             }
             std::thread::sleep(POLL);
@@ -171,7 +171,7 @@ fn spawn(
     for (name, value) in &options.settings {
         command.args(["-c", &format!("{name}={value}")]);
     }
-    let log = File::options().create(true).append(true).open(dir.join("log"))?;
+    let log = File::options().create(true).append(true).open(log_path(dir))?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     Tied::spawn(command)
 }

@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -7,11 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
+use super::directory::log_path;
 use super::package::program;
 use super::tied::Tied;
+use crate::HANG;
 use crate::process::free_address;
 
-const READY_WITHIN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(2);
 
 /// A private Redis. It keeps nothing on disk: after a kill it is empty, as after a failover to an empty replica.
@@ -121,8 +123,8 @@ impl Redis {
 
     /// One command over a connection of its own; what comes back, raw. For tests to look in from the side.
     pub fn ask(&self, words: &[&str]) -> anyhow::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&self.address, READY_WITHIN)?;
-        stream.set_read_timeout(Some(READY_WITHIN))?;
+        let mut stream = TcpStream::connect_timeout(&self.address, HANG)?;
+        stream.set_read_timeout(Some(HANG))?;
         if let Some(password) = &self.options.password {
             exchange(&mut stream, &["AUTH", password])?;
         }
@@ -160,7 +162,7 @@ fn wait_for(redis: &Redis, part: &str, words: &[&str]) -> anyhow::Result<()> {
         if said.as_ref().is_ok_and(|said| said.contains(part)) {
             return Ok(());
         }
-        if begun.elapsed() > READY_WITHIN {
+        if begun.elapsed() > HANG {
             bail!("redis-server on {} is not ready; {words:?}: {said:?}", redis.address);
         }
         std::thread::sleep(POLL);
@@ -186,7 +188,8 @@ fn spawn(
     if options.cluster != Cluster::No {
         command.args(["--cluster-enabled", "yes", "--cluster-port", &bus.port().to_string()]);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let log = File::options().create(true).append(true).open(log_path(dir.path()))?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     Tied::spawn(command)
 }
 

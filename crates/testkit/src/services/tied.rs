@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
+use crate::HANG;
 use crate::sys;
 
-const STOPPED_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(1);
 
 /// A child that dies with this process, even when that is killed: the kernel sees to it.
@@ -65,7 +65,7 @@ impl Tied {
     /// obeyed only when the first of them gets to run, and on a busy machine the others go on until then.
     pub fn stop(&self) -> anyhow::Result<()> {
         self.signal(libc::SIGSTOP)?;
-        let until = Instant::now() + STOPPED_WITHIN;
+        let until = Instant::now() + HANG;
         while !self.stands_still()? {
             ensure!(Instant::now() < until, "process {} does not stop", self.pid());
             std::thread::sleep(POLL);
