@@ -7,8 +7,8 @@ COPY crates crates
 # What was built and fetched before is kept beside the image, so that a change costs no more than its own crates.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --release --locked --package tidegate \
-    && strip --strip-debug -o /tidegate target/release/tidegate
+    cargo build --profile dist --locked --package tidegate \
+    && strip --strip-debug -o /tidegate target/dist/tidegate
 
 FROM debian:bookworm-slim
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt

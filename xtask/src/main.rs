@@ -1,17 +1,32 @@
 //! The project's commands: `cargo xtask <command>`. Depends on nothing, so that it starts at once.
 
+mod artifacts;
+mod busy;
+mod check;
 mod command;
-mod compose;
+mod explore;
+mod job;
+mod report;
+mod runner;
+mod suite;
 mod tools;
+mod unused;
 
 use std::process::ExitCode;
 
-use command::{cargo, cargo_with, trials};
+use command::{cargo, trials};
 
 const USAGE: &str = "\
-cargo xtask check            formatting and lints
-cargo xtask compose          compose.yaml against its schema
+cargo xtask check            formatting, lints, dependencies, compose.yaml
+cargo xtask dependencies     none unused, none that deny.toml forbids
+cargo xtask compose          compose.yaml against the schema of its specification
 cargo xtask test             everything: check, tests, smoke runs of the bench and the torture
+    --quick                  formatting and the tests that need no other servers
+    --busy                   everything, while both processors and the disk are kept busy
+    [NAME ...]               the jobs whose name has one of these words (--list shows the names)
+cargo xtask explore          the random tests on fresh seeds, over every ledger and every bus
+    --minutes N              for so long; 10 unless told otherwise
+    [NAME ...]               those whose name has one of these words (--list shows the names)
 cargo xtask bench [ARGS]     the figures (bench --help lists the parts)
 cargo xtask torture [ARGS]   200 kill -9 and 50 power cuts under load, unless told otherwise (torture --help);
                              torture cluster: 60 faults of several nodes, their database, their Redis and
@@ -22,11 +37,13 @@ fn main() -> ExitCode {
     let name = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
     let result = match name.as_str() {
-        "check" => check(),
-        "compose" => compose::check(),
-        "test" => test(),
-        "bench" => release().and_then(|()| trials("bench", &rest)),
-        "torture" => tools::ensure().and_then(|_| release()).and_then(|()| trials("torture", &rest)),
+        "check" => check::all(),
+        "dependencies" => check::dependencies(),
+        "compose" => check::compose(),
+        "test" => suite::Options::parse(&rest).and_then(|options| suite::run(&options)),
+        "explore" => explore::Options::parse(&rest).and_then(|options| explore::run(&options)),
+        "bench" => dist().and_then(|()| trials("bench", &rest)),
+        "torture" => tools::ensure().and_then(|_| dist()).and_then(|()| trials("torture", &rest)),
         _ => Err(USAGE.to_owned()),
     };
     match result {
@@ -38,63 +55,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn check() -> Result<(), String> {
-    cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
-}
-
-/// What CI runs. The release build comes first: the smoke runs use the very binary that users get.
-fn test() -> Result<(), String> {
-    let power_cuts = tools::ensure()?;
-    check()?;
-    compose::check()?;
-    release()?;
-    // Most of them wait for servers rather than compute. A failure must not hide the next one.
-    cargo_with(&["test", "--workspace", "--locked", "--no-fail-fast"], &[("RUST_TEST_THREADS", "4")])?;
-    api_on_postgres()?;
-    large_tables()?;
-    trials("bench", &["--quick".into()])?;
-    trials("torture", &["--quick".into()])?;
-    if power_cuts {
-        // A test that has never been seen red proves nothing: without fsync a power cut must lose messages.
-        trials("torture", &["--prove-red".into()])?;
-    }
-    println!("all passed");
-    Ok(())
-}
-
-/// The tests through the API once more, on the other ledger. Left out is what is about a directory that one process
-/// owns, and what has a server of its own already.
-fn api_on_postgres() -> Result<(), String> {
-    const ABOUT_A_DIRECTORY: [&str; 14] = [
-        "bus::",
-        "clocks::",
-        "disk::",
-        "full_disk::",
-        "kills::",
-        "postgres::",
-        "redis::",
-        "roles::a_gateway",
-        "roles::an_inbox",
-        "a_second_process_on_the_directory_is_refused",
-        "a_weaker_promise_is_named_in_the_answer_and_in_the_log",
-        "check_config_names_every_problem_or_every_source",
-        "a_kill_voids_leases_and_loses_nothing",
-        "a_damaged_message",
-    ];
-    let mut args =
-        vec!["test", "--locked", "--package", "tidegate", "--test", "e2e", "--", "--test-threads=4"];
-    args.extend(ABOUT_A_DIRECTORY.into_iter().flat_map(|name| ["--skip", name]));
-    cargo_with(&args, &[("TIDEGATE_TEST_LEDGER", "postgres")])
-}
-
-/// What operations on PostgreSQL read when its tables are full. By itself: making them keeps the disk busy.
-fn large_tables() -> Result<(), String> {
-    let test =
-        ["test", "--locked", "--package", "tidegate-postgres", "--test", "postgres", "no_operation_reads"];
-    cargo_with(&test, &[("TIDEGATE_TEST_LARGE", "1")])
-}
-
-fn release() -> Result<(), String> {
-    cargo(&["build", "--release", "--locked", "--package", "tidegate", "--package", "tidegate-trials"])
+/// Figures come from the binary that packages contain.
+fn dist() -> Result<(), String> {
+    cargo(&[
+        "build",
+        "--profile",
+        "dist",
+        "--locked",
+        "--package",
+        "tidegate",
+        "--package",
+        "tidegate-trials",
+    ])
 }

@@ -4,18 +4,24 @@ use std::process::{Command, Stdio};
 
 use crate::command::run;
 
+type Tool = (&'static str, &'static str, &'static str);
+
 /// Program, Debian package, what for.
-const TOOLS: [(&str, &str, &str); 15] = [
+const TOOLS: [Tool; 7] = [
     ("strace", "strace", "failing system calls"),
     ("mkfs.ext4", "e2fsprogs", "power cuts"),
     ("mount", "mount", "power cuts and full disks"),
     ("setpriv", "util-linux", "servers that end with their tests"),
-    ("redis-server", "redis-server", "policies on Redis"),
-    ("postgres", "postgresql-15", "the ledger on PostgreSQL"),
     ("faketime", "faketime", "clocks that differ"),
-    ("rabbitmq-server", "rabbitmq-server", "the bus on RabbitMQ"),
     ("g++", "g++", "building the Kafka client"),
     ("make", "make", "building the Kafka client"),
+];
+
+/// Servers, and what they are started and looked at with.
+const SERVERS: [Tool; 8] = [
+    ("redis-server", "redis-server", "policies on Redis"),
+    ("postgres", "postgresql-15", "the ledger on PostgreSQL"),
+    ("rabbitmq-server", "rabbitmq-server", "the bus on RabbitMQ"),
     ("java", "default-jre-headless", "a private Kafka"),
     ("mvn", "maven", "fetching that Kafka"),
     ("python3", "python3-venv", "checking compose.yaml"),
@@ -23,23 +29,32 @@ const TOOLS: [(&str, &str, &str); 15] = [
     ("curl", "curl", "what the README says about them"),
 ];
 
-/// Makes sure of the tools. Returns whether disks can be mounted and cut off, which takes root; without it those
-/// tests are left out, and say so.
+/// Makes sure of the tools and the servers. Returns whether disks can be mounted and cut off, which takes root; without
+/// it those tests are left out, and say so.
 pub fn ensure() -> Result<bool, String> {
-    let missing: Vec<_> = TOOLS.iter().filter(|(program, ..)| !exists(program)).collect();
+    found_or_installed(&[&TOOLS[..], &SERVERS].concat())
+}
+
+/// The same for tests that need no servers.
+pub fn ensure_without_servers() -> Result<bool, String> {
+    found_or_installed(&TOOLS)
+}
+
+fn found_or_installed(tools: &[Tool]) -> Result<bool, String> {
+    let missing: Vec<_> = tools.iter().filter(|(program, ..)| !exists(program)).collect();
     let root = is_root();
     if !missing.is_empty() && root && exists("apt-get") {
-        run(Command::new("apt-get").args(["update", "-q"]))?;
+        let mut update = Command::new("apt-get");
+        update.args(["update", "-q"]);
+        run(update)?;
         let mut install = Command::new("apt-get");
         install.env("DEBIAN_FRONTEND", "noninteractive");
         install.args(["-o", "DPkg::Lock::Timeout=300", "install", "-q", "-y", "--no-install-recommends"]);
-        run(install.args(missing.iter().map(|(_, package, _)| package)))?;
+        install.args(missing.iter().map(|(_, package, _)| package));
+        run(install)?;
     } else if !missing.is_empty() {
         let list: Vec<_> = missing.iter().map(|(program, _, why)| format!("{program} ({why})")).collect();
         return Err(format!("missing: {}; install them, or run this as root on Debian", list.join(", ")));
-    }
-    if !root {
-        println!("not root: the tests that mount disks (power cuts, full disk) are left out");
     }
     Ok(root)
 }

@@ -64,7 +64,11 @@ pub async fn run(args: Args) -> anyhow::Result<bool> {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("tidegate"),
     };
-    ensure!(binary.exists(), "no gateway at {}: cargo build --release -p tidegate", binary.display());
+    ensure!(
+        binary.exists(),
+        "no gateway at {}: cargo build -p tidegate, in the same profile",
+        binary.display()
+    );
     if let Some(What::Cluster(args)) = &args.what {
         return cluster::run(&binary, args).await;
     }
@@ -84,7 +88,7 @@ pub async fn run(args: Args) -> anyhow::Result<bool> {
                 args.quick,
                 "power cuts need root, loop devices and mkfs.ext4; --power-cuts 0 leaves them out"
             );
-            println!("power cuts: left out, they need root, loop devices and mkfs.ext4");
+            println!("left out: power cuts, which need root, loop devices and mkfs.ext4");
             continue;
         }
         let (toll, verdict) = torture(&binary, end, lives, &args.sync, seed, args.keep.clone()).await?;

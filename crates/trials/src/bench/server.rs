@@ -114,6 +114,6 @@ impl Drop for Server {
 
 fn gateway() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("tidegate");
-    anyhow::ensure!(path.exists(), "{} is missing: build it with cargo build --release", path.display());
+    anyhow::ensure!(path.exists(), "{} is missing: build it in the same profile", path.display());
     Ok(path)
 }
