@@ -21,8 +21,8 @@ use std::net::SocketAddr;
 use tidegate_domain::QueueName;
 use tidegate_domain::limits::Policy;
 use tidegate_edge::{GateOptions, Limits, PrincipalSpec, bind_is_loopback};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::Targets;
 
 use self::layers::Layers;
 use self::reader::Reader;
@@ -206,7 +206,7 @@ impl LogSettings {
         let level = reader.text("log.level");
         // A lone word that is no level would be taken for the name of a part, and silence all the others.
         let lone = |directive: &&str| !directive.contains('=') && directive.parse::<LevelFilter>().is_err();
-        let wrong = match (EnvFilter::try_new(level), level.split(',').map(str::trim).find(lone)) {
+        let wrong = match (level.parse::<Targets>(), level.split(',').map(str::trim).find(lone)) {
             (Err(cause), _) => Some(cause.to_string()),
             (_, Some(word)) => Some(format!("{word:?} is not a level")),
             (Ok(_), None) => None,

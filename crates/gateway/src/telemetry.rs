@@ -4,7 +4,9 @@ use std::io::IsTerminal as _;
 use std::sync::OnceLock;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{LogFormat, LogSettings};
 use crate::http::MetricsHandle;
@@ -28,18 +30,19 @@ pub fn metrics() -> MetricsHandle {
 
 /// For the binary; a test or bench brings its own subscriber or none.
 pub fn init_logs(settings: &LogSettings) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&settings.level)?;
+    let filter: Targets = settings.level.parse()?;
     let terminal = std::io::stderr().is_terminal();
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
     let text = match settings.format {
         LogFormat::Auto => terminal,
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
     let installed = if text {
-        logs.with_ansi(terminal).try_init()
+        logs.with_ansi(terminal).finish().with(filter).try_init()
     } else {
-        logs.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()
+        let logs = logs.json().flatten_event(true).with_current_span(true).with_span_list(false);
+        logs.finish().with(filter).try_init()
     };
     installed.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
 }

@@ -5,7 +5,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use lapin::options::QueueDeleteOptions;
 use tidegate_domain::{Bus as _, Lane};
-use tracing_subscriber::EnvFilter;
 
 use crate::backend::{RabbitBackend, claim};
 
@@ -28,8 +27,7 @@ impl io::Write for Written {
 fn listen() {
     static LISTENING: OnceLock<()> = OnceLock::new();
     LISTENING.get_or_init(|| {
-        let filter = EnvFilter::new("info");
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Written).with_ansi(false).init();
+        tracing_subscriber::fmt().with_writer(|| Written).with_ansi(false).init();
     });
 }
 
