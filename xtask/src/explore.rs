@@ -142,7 +142,7 @@ impl Tally {
             if let Some(seed) = numbers_after(&job.said, ": seed ").next() {
                 line.push_str(&format!(" --seed {seed}"));
             }
-            keep(&self.name, &line, job.words_of(test))?;
+            keep(&self.name, &format!("{line}\n{}", job.status), job.words_of(test))?;
             self.failures.push(line);
         }
         Ok(())
