@@ -30,7 +30,8 @@ impl TestProgram {
     pub fn selection(&self) -> String {
         match self.kind.as_str() {
             "test" => format!("-p {} --test {}", self.package, self.target),
-            kind => format!("-p {} --{kind}", self.package).replace("--bin", "--bins"),
+            "bin" => format!("-p {} --bins", self.package),
+            _ => format!("-p {} --lib", self.package),
         }
     }
 }

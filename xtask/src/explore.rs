@@ -88,6 +88,9 @@ pub fn run(options: &Options) -> Result<(), String> {
         tallies.iter().for_each(|tally| println!("{}", tally.name));
         return Ok(());
     }
+    if tallies.is_empty() {
+        return Err(format!("no job is called {}; --list shows their names", options.names.join(" or ")));
+    }
     let begun = Instant::now();
     let until = begun + Duration::from_secs(60 * options.minutes);
     while let Some(left) = until.checked_duration_since(Instant::now()) {

@@ -133,7 +133,7 @@ async fn a_writer_that_panics_is_a_ledger_that_failed() {
     let faulty = Faulty::open();
     faulty.admit("ann").await;
     faulty.clock.panics.store(true, Ordering::SeqCst);
-    let reason = tokio::time::timeout(HANG, faulty.ledger.failed()).await.expect("nobody tells");
+    let reason = tokio::time::timeout(HANG, faulty.ledger.failed()).await.expect("the failure is reported");
     assert!(reason.contains("panicked"), "{reason}");
     assert_eq!(faulty.ledger.health(), Health::Failed(reason.clone()));
     assert_eq!(faulty.ledger.admit(batch(&["bob"])).await, Err(LedgerError::Unavailable(reason)));

@@ -18,7 +18,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::ask::{Reply, ask};
+use self::ask::{PATIENCE, Reply, ask};
 use crate::HANG;
 use crate::WebProvider;
 use crate::journal::{Tried, WebAnswer};
@@ -33,7 +33,7 @@ pub use self::verdict::ClusterVerdict;
 
 /// Attempts that one sender has under way, or has not settled yet, at the most.
 pub const IN_FLIGHT_MAX: usize = 8;
-/// How long a node takes to be ready once a fault is over, at the most: a figure of the torture.
+/// How long a node may take to be ready once a fault is over.
 pub const READY_WITHIN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 const PROVIDER_TAKES: Duration = Duration::from_millis(15);
@@ -142,13 +142,14 @@ impl Cluster {
     }
 
     pub async fn get(&self, gateway: usize, path: &str) -> anyhow::Result<Reply> {
-        let reply = ask(self.gateways[gateway].address, "GET", path, &[], b"", HANG).await;
+        let reply = ask(self.gateways[gateway].address, "GET", path, &[], b"", PATIENCE).await;
         reply.with_context(|| format!("gateway {gateway} does not answer {path}"))
     }
 
     pub async fn post(&self, gateway: usize, path: &str, body: &Value) -> anyhow::Result<Reply> {
         let reply =
-            ask(self.gateways[gateway].address, "POST", path, &[], body.to_string().as_bytes(), HANG).await;
+            ask(self.gateways[gateway].address, "POST", path, &[], body.to_string().as_bytes(), PATIENCE)
+                .await;
         reply.with_context(|| format!("gateway {gateway} does not answer {path}"))
     }
 

@@ -3,7 +3,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidegate_testkit::HANG;
 use tidegate_testkit::services::Tied;
 
 use crate::file::{Service, root};
@@ -61,14 +60,18 @@ impl<'a> Container<'a> {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
-    /// As an engine does it: again and again. The times of the file are for machines that do nothing else; on a busy
-    /// one the checks go on.
+    /// As an engine does it: again and again, and no longer than the file says.
     pub fn wait_until_healthy(&mut self) {
+        let check = &self.service.value["healthcheck"];
+        let (start, interval) = (&check["start_period"], &check["interval"]);
+        let retries = u32::try_from(check["retries"].as_u64().unwrap()).unwrap();
+        let [start, interval] = [start, interval].map(|value| self.service.duration(value));
         let begun = Instant::now();
-        while let Err(said) = self.check_health(HANG) {
+        while let Err(said) = self.check_health(self.service.duration(&check["timeout"])) {
             let name = self.service.name;
             assert!(self.process.is_running(), "{name} has ended\n{}", self.said());
-            assert!(begun.elapsed() < HANG, "{name} is not healthy: {said}\n{}", self.said());
+            let late = begun.elapsed() > start + interval * retries;
+            assert!(!late, "{name} is not healthy: {said}\n{}", self.said());
             std::thread::sleep(POLL);
         }
         eprintln!("{} is healthy after {:?}", self.service.name, begun.elapsed());
@@ -86,14 +89,15 @@ impl<'a> Container<'a> {
         if output.status.success() { Ok(said) } else { Err(format!("{}: {said}", output.status)) }
     }
 
-    /// As `docker stop` begins: it ends without being killed.
+    /// As `docker stop` begins: whether it ends in the time that the file gives it.
     pub fn stop(mut self) {
+        let grace = self.service.duration(&self.service.value["stop_grace_period"]);
         let begun = Instant::now();
         let first = self.first.to_string();
         let sent = Command::new("kill").args([&format!("-{SIGTERM}"), &first]).status().unwrap();
         assert!(sent.success());
         while self.process.is_running() {
-            assert!(begun.elapsed() < HANG, "{} does not stop\n{}", self.service.name, self.said());
+            assert!(begun.elapsed() < grace, "{} does not stop\n{}", self.service.name, self.said());
             std::thread::sleep(POLL);
         }
         eprintln!("{} stopped after {:?}", self.service.name, begun.elapsed());

@@ -67,7 +67,7 @@ impl WallClock {
         (start_command(command, &[]), clock)
     }
 
-    /// So many seconds before the machine's time from now on.
+    /// From now on the gateway's clock is so many seconds ahead of the machine's.
     pub fn set_forward(&self, seconds: u64) {
         // At once or not at all: the gateway may read it at any moment. In place, where a full disk has room for it.
         let mut file = File::options().create(true).write(true).truncate(false).open(&self.0).unwrap();

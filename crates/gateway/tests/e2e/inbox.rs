@@ -22,7 +22,7 @@ channel = \"inbox\"
 fn inbox() -> (TempDir, Gateway, String) {
     let dir = tempdir().unwrap();
     let (key, hash) = api_key(dir.path());
-    // Longer than anybody waits here for a stop.
+    // Longer than HANG: a stop that waits for the drain timeout fails the test.
     let drain = "[server]\ndrain_timeout_ms = 3600000\n";
     let admin = format!("[[principals]]\nname = \"ops\"\nrole = \"ADMIN\"\napi_key_hashes = [\"{hash}\"]\n");
     std::fs::write(dir.path().join("tidegate.toml"), format!("{drain}{CONFIG}{admin}")).unwrap();

@@ -43,7 +43,7 @@ fn a_kill_loses_nothing_that_was_answered() {
 #[test]
 fn sigterm_drains_and_exits_with_0() {
     let dir = tempdir().unwrap();
-    // Longer than anybody waits here: nothing is under way, so nobody waits for it.
+    // Longer than HANG: a stop that waits for the drain timeout, with nothing under way, fails the test.
     std::fs::write(dir.path().join("tidegate.toml"), "[server]\ndrain_timeout_ms = 3600000\n").unwrap();
     let gateway = start(dir.path());
     gateway.configure("alice", 1_000);

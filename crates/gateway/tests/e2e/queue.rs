@@ -202,7 +202,7 @@ fn priority_delay_recipient_and_key_are_heeded() {
 #[test]
 fn a_pop_waits_for_a_push() {
     let dir = tempdir().unwrap();
-    // Longer than anybody waits here: what ends is ended by something else.
+    // Both longer than HANG: neither the drain timeout nor the pop's own wait ends anything in this test.
     let config = "[server]\ndrain_timeout_ms = 3600000\n[queue]\nwait_seconds_max = 300\n";
     std::fs::write(dir.path().join("tidegate.toml"), config).unwrap();
     let gateway = start(dir.path());

@@ -2,13 +2,18 @@ mod quotas;
 mod tls;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 use tidegate_testkit::services::{Redis, RedisOptions};
 
+use crate::client::Answer;
 use crate::gateway::{Gateway, command, eventually, start};
 use crate::policies::{configure, policy};
+
+/// Nobody waits that long. A Redis that does not answer costs a request one deadline.
+const NOT_LONG: Duration = Duration::from_secs(10);
 
 /// The machine is busy with other tests, and a Redis that is well must not seem away: it has five seconds for an answer,
 /// or one where it is stalled on purpose.
@@ -36,18 +41,25 @@ fn config(url: &str) -> String {
         + &policy("falls", "/back", 4, falls)
 }
 
+fn ask(gateway: &Gateway, path: &str) -> Answer {
+    let begun = Instant::now();
+    let answer = gateway.get(path);
+    assert!(begun.elapsed() < NOT_LONG, "{path}: {:?}", begun.elapsed());
+    answer
+}
+
 /// Status, and whether the answer says `degraded`.
 fn outcome(gateway: &Gateway, path: &str) -> (u16, bool) {
-    let answer = gateway.get(path);
+    let answer = ask(gateway, path);
     (answer.status, answer.header("Tidegate-Degraded").is_some())
 }
 
 /// Asks until the gateway has noticed, one way or the other.
 fn wait_until_degraded(gateway: &Gateway, degraded: bool) {
     eventually(|| {
-        gateway.get("/open");
+        ask(gateway, "/open");
         let state = if degraded { "degraded" } else { "ready" };
-        (gateway.get("/health/ready").json()["policies"] == state).then_some(())
+        (ask(gateway, "/health/ready").json()["policies"] == state).then_some(())
     });
 }
 
@@ -56,9 +68,9 @@ fn decided_by_strategies(gateway: &Gateway) {
         assert_eq!(outcome(gateway, "/open"), (404, true));
         assert_eq!(outcome(gateway, "/closed"), (429, true));
     }
-    let ready = gateway.get("/health/ready");
+    let ready = ask(gateway, "/health/ready");
     assert_eq!((ready.status, &ready.json()["policies"]), (200, &json!("degraded")));
-    let metrics = gateway.get("/metrics").text;
+    let metrics = ask(gateway, "/metrics").text;
     assert!(metrics.contains("\ntidegate_policy_store_up 0\n"), "{metrics}");
     assert!(!metrics.contains("\ntidegate_policy_store_failures_total 0\n"), "{metrics}");
     assert!(
@@ -73,8 +85,8 @@ fn two_gateways_share_one_bucket() {
     let ((_one_dir, one), (_two_dir, two)) = (gateway(&redis.url()), gateway(&redis.url()));
     assert_eq!(outcome(&one, "/closed"), (404, false));
     assert_eq!(outcome(&two, "/closed"), (404, false));
-    assert_eq!(one.get("/closed").header("RateLimit-Remaining"), Some("1"));
-    assert_eq!(two.get("/closed").header("RateLimit-Remaining"), Some("0"));
+    assert_eq!(ask(&one, "/closed").header("RateLimit-Remaining"), Some("1"));
+    assert_eq!(ask(&two, "/closed").header("RateLimit-Remaining"), Some("0"));
     assert_eq!((outcome(&one, "/closed"), outcome(&two, "/closed")), ((429, false), (429, false)));
     let key = one.get("/admin/policies/closes/keys/127.0.0.1");
     assert_eq!((key.status, &key.json()["tokens"]), (200, &json!(0)));
@@ -89,9 +101,9 @@ fn a_gateway_that_was_not_reloaded_tells_the_limit_in_force() {
     configure(one_dir.path(), &config(&redis.url()).replace("capacity = 4", "capacity = 2"));
     assert_eq!(one.post("/admin/policies/reload", &json!({})).status, 200);
     assert_eq!(outcome(&one, "/closed"), (404, false));
-    let told = two.get("/closed");
+    let told = ask(&two, "/closed");
     assert_eq!((told.header("RateLimit-Limit"), told.header("RateLimit-Remaining")), (Some("2"), Some("0")));
-    let denied = two.get("/closed");
+    let denied = ask(&two, "/closed");
     assert_eq!(denied.status, 429);
     assert!(denied.text.contains("holds 2 tokens and refills 0.001 per second"), "{}", denied.text);
     let key = two.get("/admin/policies/closes/keys/127.0.0.1").json();
@@ -107,10 +119,10 @@ fn a_killed_redis_leaves_the_strategies_to_decide_until_it_is_back() {
     wait_until_degraded(&gateway, true);
     decided_by_strategies(&gateway);
     // Half of four, here.
-    let first = gateway.get("/back");
+    let first = ask(&gateway, "/back");
     assert_eq!((first.status, first.header("RateLimit-Limit")), (404, Some("2")));
     assert_eq!((outcome(&gateway, "/back"), outcome(&gateway, "/back")), ((404, true), (429, true)));
-    let denied = gateway.get("/back").json();
+    let denied = ask(&gateway, "/back").json();
     assert_eq!((&denied["policy"], &denied["degraded"]), (&json!("falls"), &json!(true)));
 
     redis.restart().unwrap();
@@ -119,7 +131,7 @@ fn a_killed_redis_leaves_the_strategies_to_decide_until_it_is_back() {
     for status in [404, 404, 404, 404, 429] {
         assert_eq!(outcome(&gateway, "/closed"), (status, false));
     }
-    assert!(gateway.get("/metrics").text.contains("\ntidegate_policy_store_up 1\n"));
+    assert!(ask(&gateway, "/metrics").text.contains("\ntidegate_policy_store_up 1\n"));
 }
 
 #[test]

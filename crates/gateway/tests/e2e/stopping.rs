@@ -1,6 +1,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::tempdir;
 
@@ -52,7 +52,10 @@ fn a_request_that_never_ends_does_not_outlast_the_drain() {
     std::fs::write(dir.path().join("quick.toml"), "[server]\ndrain_timeout_ms = 300\n").unwrap();
     let gateway = start_with(dir.path(), &["--config", "quick.toml"]);
     let _stream = begin(&gateway);
+    let asked = Instant::now();
     assert_eq!(gateway.stop().code(), Some(0));
+    // The default is 20 s.
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
 }
 
 #[test]

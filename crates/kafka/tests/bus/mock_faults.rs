@@ -94,7 +94,7 @@ async fn a_broker_that_goes_is_noticed_and_one_that_returns_too() {
             }
         }
     };
-    timeout(HANG, told).await.expect("whoever receives is told");
+    timeout(HANG, told).await.expect("the consumer is told");
 
     mock.with(|mock| mock.broker_up(-1).expect("it returns"));
     until(&bus, |health| health == BusHealth::Ready).await;

@@ -198,5 +198,5 @@ async fn what_is_leased_for_somebody_who_has_gone_is_there_for_the_next() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(HANG, none_leased).await.expect("nothing is held for nobody");
+    timeout(HANG, none_leased).await.expect("no lease is left without a holder");
 }

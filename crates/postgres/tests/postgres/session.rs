@@ -40,6 +40,6 @@ impl Session {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(HANG, blocked).await.expect("somebody waits for a lock");
+        timeout(HANG, blocked).await.expect("a session waits for a lock");
     }
 }

@@ -146,7 +146,7 @@ impl Books {
         self.members[number].as_mut().context("a member")
     }
 
-    /// A record is what was published, whoever receives it and however often.
+    /// Every received record equals the published one, for each consumer and each repetition.
     fn compare(&self, claims: &[Claim]) -> anyhow::Result<()> {
         for claim in claims {
             let published = self.published.get(&claim.id);
@@ -155,7 +155,7 @@ impl Books {
         Ok(())
     }
 
-    /// Whatever nobody was done with comes to whoever is left.
+    /// Records that no consumer has acknowledged come to a consumer that joins last.
     async fn close(mut self) -> anyhow::Result<()> {
         self.members = [const { None }; CONSUMERS];
         let missing = |books: &Self, seen: &HashSet<MessageId>| {

@@ -8,6 +8,9 @@ use tokio::time::timeout;
 
 use crate::load::write_request;
 
+/// Longer than a gateway waits for its database.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub status: u16,

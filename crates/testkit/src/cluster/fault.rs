@@ -5,14 +5,14 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::ask::ask;
-use super::{Broker, Cluster, IN_FLIGHT_MAX};
-use crate::HANG;
+use super::ask::{PATIENCE, ask};
+use super::{Broker, Cluster, IN_FLIGHT_MAX, READY_WITHIN};
 
 /// How long what was killed stays away.
 const AWAY: Duration = Duration::from_millis(1_200);
 /// How much longer than a lease a stall lasts.
 const PAST_THE_LEASE: Duration = Duration::from_millis(800);
+const STILL_THERE_MAX: Duration = Duration::from_secs(5);
 
 /// What can happen to a cluster. Gateways and senders by their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl Cluster {
                 }
             }
         }
-        self.ready_within(HANG).await
+        self.ready_within(READY_WITHIN).await
     }
 
     fn broker(&mut self) -> anyhow::Result<&mut Broker> {
@@ -168,12 +168,12 @@ async fn told_to_come_back(gateway: SocketAddr) -> anyhow::Result<()> {
     let order = json!({"userId": "nobody", "message": "meanwhile"}).to_string();
     let begun = Instant::now();
     loop {
-        let reply = ask(gateway, "POST", "/api/send", &[], order.as_bytes(), HANG).await;
+        let reply = ask(gateway, "POST", "/api/send", &[], order.as_bytes(), PATIENCE).await;
         let reply = reply.context("a gateway without its database does not answer")?;
         if reply.status == 503 && reply.retry_after {
             return Ok(());
         }
-        let still_there = reply.status == 404 && begun.elapsed() < HANG;
+        let still_there = reply.status == 404 && begun.elapsed() < STILL_THERE_MAX;
         ensure!(still_there, "a gateway without its database answers {reply:?}");
     }
 }

@@ -5,10 +5,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
-use tidegate_testkit::HANG;
 use tidegate_testkit::services::{FaultyProxy, Postgres, PostgresOptions, Redis, RedisOptions};
 
-use super::{check_config, deadlines, gateway_with};
+use super::{NOT_LONG, check_config, deadlines, gateway_with};
 use crate::client::{self, Answer};
 use crate::gateway::{Gateway, eventually};
 use crate::policies::configure;
@@ -32,9 +31,12 @@ fn gateway(postgres: &str, redis: &str) -> (TempDir, Gateway) {
     gateway_with(&config(postgres, redis))
 }
 
-/// Answered, whatever is broken behind the gateway.
+/// Answered in a moment, whatever is broken behind the gateway.
 fn send(gateway: &Gateway, user: &str) -> Answer {
-    gateway.send(user, "hello")
+    let begun = Instant::now();
+    let answer = gateway.send(user, "hello");
+    assert!(begun.elapsed() < NOT_LONG, "{:?}: {answer:?}", begun.elapsed());
+    answer
 }
 
 fn results(gateway: &Gateway, result: &str) -> u64 {
@@ -93,7 +95,7 @@ fn a_denial_is_the_same_without_postgres_and_is_counted() {
     for header in ["Retry-After", "RateLimit-Reset", "RateLimit-Limit", "RateLimit-Remaining"] {
         let both =
             [&by_redis, &by_ledger].map(|answer| answer.header(header).unwrap().parse::<u64>().unwrap());
-        assert!(both[0].abs_diff(both[1]) <= HANG.as_secs(), "{header}: {both:?}");
+        assert!(both[0].abs_diff(both[1]) <= NOT_LONG.as_secs(), "{header}: {both:?}");
     }
     postgres.kill().unwrap();
     let denied_without = |times: u64| {
@@ -206,10 +208,10 @@ fn a_stalled_redis_costs_a_few_deadlines_and_then_nothing() {
         is_degraded(&gateway).then_some(())
     });
     let begun = Instant::now();
-    for _ in 0..200 {
+    for _ in 0..20 {
         assert_eq!(send(&gateway, "ann").status, 200);
     }
-    assert!(begun.elapsed() < HANG, "each of them costs a deadline, which is a second");
+    assert!(begun.elapsed() < NOT_LONG, "twenty took {:?}", begun.elapsed());
     redis.resume().unwrap();
     eventually(|| (!is_degraded(&gateway)).then_some(()));
 }
