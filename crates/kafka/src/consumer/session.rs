@@ -32,8 +32,10 @@ const LEFT_WITHIN: Duration = Duration::from_secs(5);
 /// Each partition has a queue of its own in the client, which is read while its lane has room. So a full lane keeps
 /// nothing from the others, and what was fetched of it need not be fetched again.
 pub struct Session<'a> {
-    client: Arc<BaseConsumer<Happenings>>,
+    /// Dropped before the client: librdkafka frees a client's partitions with it, and a queue of one must not be the
+    /// last to hold the client.
     partitions: BTreeMap<Place, PartitionQueue<Happenings>>,
+    client: Arc<BaseConsumer<Happenings>>,
     /// Those of which neither a record nor the end has been seen yet, and until when that matters.
     unmet: BTreeMap<Place, Instant>,
     places: &'a Places,
