@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
+use crate::connection::{ANSWER_MARGIN, in_time};
 use crate::{OpenError, Options};
 
 /// One step of the schema. A step only adds: gateways of the version before go on working beside it.
@@ -40,7 +43,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
 
 /// Gateways that start together wait for the one that migrates.
 pub(crate) const LOCK: i64 = 0x7469_6465_6761_7465;
-/// A migration may take longer than any other statement.
+/// A migration may take longer than any other statement, and so may the first partitions.
 const LOCK_TIMEOUTS: u32 = 10;
 
 /// Brings the database's schema to this version. Does nothing when it is there already, or further.
@@ -53,10 +56,8 @@ pub(crate) async fn migrate_on(client: &mut Client, options: &Options) -> Result
     let transaction = client.transaction().await?;
     let patience = options.lock_timeout * LOCK_TIMEOUTS;
     transaction.batch_execute(&format!("SET LOCAL lock_timeout TO {}", patience.as_millis())).await?;
-    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(|error| {
-        let is_held = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
-        if is_held { OpenError::Migrating(patience) } else { error.into() }
-    })?;
+    let locked = transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await;
+    locked.map_err(|error| unless_held(error, patience))?;
     // Without the right to make a schema, one that is there does.
     if transaction.query_opt("SELECT FROM pg_namespace WHERE nspname = 'tidegate'", &[]).await?.is_none() {
         transaction.batch_execute("CREATE SCHEMA tidegate").await?;
@@ -91,4 +92,25 @@ pub(crate) async fn migrate_on(client: &mut Client, options: &Options) -> Result
         tracing::info!(version = migration.version, "the database's schema is migrated");
     }
     Ok(transaction.commit().await?)
+}
+
+/// Makes the partitions of the first messages. Gateways that start together wait for the one that makes them as long as
+/// for one that migrates: on a slow disk that takes longer than a statement of a running gateway may.
+pub(crate) async fn make_first_partitions(client: &mut Client, options: &Options) -> Result<(), OpenError> {
+    let patience = options.statement_timeout.max(options.lock_timeout) * LOCK_TIMEOUTS;
+    let transaction = client.transaction().await?;
+    let timeouts =
+        format!("SET LOCAL statement_timeout TO {0}; SET LOCAL lock_timeout TO {0}", patience.as_millis());
+    transaction.batch_execute(&timeouts).await?;
+    let making = async {
+        let made = transaction.execute("SELECT ensure_partitions($1)", &[&options.partition_size()]).await;
+        made.map_err(|error| unless_held(error, patience))
+    };
+    in_time(patience + ANSWER_MARGIN, making).await?;
+    Ok(transaction.commit().await?)
+}
+
+fn unless_held(error: tokio_postgres::Error, patience: Duration) -> OpenError {
+    let is_held = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+    if is_held { OpenError::Migrating(patience) } else { error.into() }
 }

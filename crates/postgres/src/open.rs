@@ -55,6 +55,7 @@ impl Postgres {
         let durability = in_time(answer_within, check_server(&client, &options)).await?;
         migrations::migrate_on(&mut client, &options).await?;
         client.batch_execute(&connection::session_settings(&options)).await?;
+        migrations::make_first_partitions(&mut client, &options).await?;
         let row = client.query_one("SELECT salt, nextval('life_seq') FROM meta", &[]).await?;
         let salt = u32::try_from(row.get::<_, i32>(0)).unwrap_or_default();
         let life: i64 = row.get(1);
@@ -62,7 +63,6 @@ impl Postgres {
         let wakes = Arc::new(Wakes::new(life));
         let (slot_configs, retiring) = Default::default();
         let core = Arc::new(Core { connections, options, wakes, slot_configs, retiring, salt });
-        core.make_partitions().await?;
         core.ask_the_time().await?;
         let (health_sender, health) = watch::channel(Health::Ready);
         let background = vec![

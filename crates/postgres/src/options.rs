@@ -91,6 +91,11 @@ impl Options {
         }
     }
 
+    /// As the database's functions take it.
+    pub(crate) fn partition_size(&self) -> i64 {
+        bounded(self.partition_messages.max(1))
+    }
+
     /// How many messages may be pending, and how many more if they are urgent.
     pub(crate) fn room(&self) -> (i64, i64) {
         let spare = self.pending_hard_max.saturating_sub(self.pending_max);

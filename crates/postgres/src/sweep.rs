@@ -4,7 +4,7 @@ use tidegate_domain::{Health, LedgerError};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::codes::{bounded, duration};
+use crate::codes::duration;
 use crate::open::Core;
 
 /// How much one statement of a sweep takes on, and how many of one kind a sweep is made of.
@@ -127,8 +127,7 @@ impl Core {
 
     /// For the messages that come next.
     pub async fn make_partitions(&self) -> Result<(), LedgerError> {
-        let messages = bounded(self.options.partition_messages.max(1));
-        self.write("SELECT ensure_partitions($1)", &[&messages]).await.map(drop)
+        self.write("SELECT ensure_partitions($1)", &[&self.options.partition_size()]).await.map(drop)
     }
 
     /// Until there is nothing left to end, or others hold what there is. Somebody may wait for what comes next.

@@ -57,7 +57,7 @@ pub(super) async fn require_empty(client: &Client) -> Result<(), OpenError> {
 
 /// Partitions for the numbers that are to come, as if they had been given out here.
 pub(super) async fn lay_partitions(client: &Client, options: &Options, seq_last: u64) -> Result<(), Error> {
-    let size = bounded(options.partition_messages.max(1));
+    let size = options.partition_size();
     let next = bounded(seq_last) + 1;
     let mut first = next.saturating_sub(size.saturating_mul(PARTITIONS_MAX)).max(1);
     let mut statements = String::new();
@@ -171,6 +171,6 @@ pub(super) async fn continue_from(
     client.execute("SELECT setval('message_seq', $1, false)", &[&next]).await?;
     let sql = "SELECT setval('lease_seq', greatest((SELECT last_value FROM lease_seq), $1))";
     client.execute(sql, &[&claims]).await?;
-    client.execute("SELECT ensure_partitions($1)", &[&bounded(options.partition_messages.max(1))]).await?;
+    client.execute("SELECT ensure_partitions($1)", &[&options.partition_size()]).await?;
     Ok(())
 }

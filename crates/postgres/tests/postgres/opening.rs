@@ -99,6 +99,32 @@ async fn a_migration_that_does_not_end_is_an_error() {
     assert!(error.to_string().contains("schema"), "{error}");
 }
 
+/// On a slow disk the first partitions take longer than a statement or a lock of a running gateway may.
+#[tokio::test]
+async fn gateways_that_start_together_wait_for_the_one_that_makes_the_first_partitions() {
+    let backend = PostgresBackend::empty();
+    let short = Duration::from_secs(2);
+    let options =
+        Options { statement_timeout: short, lock_timeout: short, ..backend.options(&Setup::default()) };
+    let options = Options { session_hook: None, ..options };
+    tidegate_postgres::migrate(&options).await.unwrap();
+    let slow = backend.client().await.unwrap();
+    let lock = "hashtextextended('tidegate partitions', 0)";
+    slow.batch_execute(&format!("SELECT pg_advisory_lock({lock})")).await.unwrap();
+    let opening = tokio::spawn(Postgres::open(options));
+    let waits_longer = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                        AND datname = current_database() AND clock_timestamp() - query_start > interval '2.5 s'";
+    let waited = async {
+        while slow.query_one(waits_longer, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            assert!(!opening.is_finished(), "it has given up");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(tidegate_testkit::HANG, waited).await.expect("a start that waits");
+    slow.batch_execute(&format!("SELECT pg_advisory_unlock({lock})")).await.unwrap();
+    opening.await.unwrap().expect("a ledger");
+}
+
 /// The server notices late that a process has gone.
 #[tokio::test]
 async fn connections_that_are_about_to_end_are_waited_for() {
