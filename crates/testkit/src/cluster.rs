@@ -168,6 +168,7 @@ impl Cluster {
             let mut waiting = None;
             for (node, ready) in probes {
                 if !ready.await? {
+                    ensure!(!node.has_ended(), "{} has ended:\n{}", node.name, node.last_words());
                     waiting = Some(node);
                 }
             }

@@ -96,6 +96,10 @@ impl Node {
         self.process.resume()
     }
 
+    pub fn has_ended(&self) -> bool {
+        self.process.has_ended()
+    }
+
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(log_path(&self.dir)).unwrap_or_default()).into_owned()
     }

@@ -1,6 +1,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
@@ -75,13 +76,17 @@ impl Tied {
 
     fn stands_still(&self) -> io::Result<bool> {
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
-            // One that has ended since stands still, too. The state comes after the name, in which anything may be.
-            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
-            if !stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['T', 't', 'Z', 'X'])) {
+            // One that has ended since stands still, too.
+            if !state(&thread?.path()).is_none_or(|state| "TtZX".contains(state)) {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// As [`is_running`](Self::is_running) tells, for who may only look.
+    pub fn has_ended(&self) -> bool {
+        state(Path::new(&format!("/proc/{}", self.pid()))).is_none_or(|state| "ZX".contains(state))
     }
 
     pub fn resume(&self) -> anyhow::Result<()> {
@@ -94,6 +99,13 @@ impl Drop for Tied {
         // Already gone is as good as killed.
         let _ = self.kill();
     }
+}
+
+/// The kernel's letter for what a process or a thread is doing; none when it is gone.
+fn state(of: &Path) -> Option<char> {
+    let stat = fs::read_to_string(of.join("stat")).ok()?;
+    // The state comes after the name, in which anything may be.
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 fn maker() -> Sender<Order> {
