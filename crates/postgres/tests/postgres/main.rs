@@ -13,6 +13,7 @@ mod opening;
 mod order;
 mod races;
 mod retention;
+mod returns;
 mod rights;
 mod sabotage;
 mod session;

@@ -31,12 +31,17 @@ impl Session {
         self.run(&format!("SET tidegate.test_now = '{}'", now.millis())).await;
     }
 
-    /// Until so many others of this database wait for locks.
-    pub async fn until_blocked(&self, count: i64) {
+    /// How many others of this database wait for locks.
+    pub async fn blocked(&self) -> i64 {
         let sql = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        self.number(sql).await
+    }
+
+    /// Until so many others of this database wait for locks.
+    pub async fn until_blocked(&self, count: i64) {
         let blocked = async {
-            while self.number(sql).await < count {
+            while self.blocked().await < count {
                 sleep(Duration::from_millis(5)).await;
             }
         };

@@ -1,3 +1,11 @@
+-- Locks the dead ones of these messages. Says which messages are locked: one that has been requeued and died again meanwhile
+-- has a new outcome, and is not among them. The caller must leave it alone.
+CREATE FUNCTION hold_dead(p_seqs bigint[]) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN ARRAY(SELECT o.seq FROM outcome o WHERE o.seq = ANY (p_seqs) AND o.status = 2 ORDER BY o.seq FOR UPDATE);
+END
+$$;
+
 -- Makes dead letters pending again, at the end of their chains: with all their attempts, the failed ones forgotten.
 -- The rules name queues with limits; the queue '' is every other one.
 -- answer: 0 requeued, 1 not dead, 2 full, 3 expired: it would end before it is due.
@@ -10,6 +18,7 @@ CREATE FUNCTION requeue(
 DECLARE
     now bigint;
     items integer := cardinality(p_seq);
+    held bigint[];
     answers smallint[] := '{}';
     chosen integer[] := '{}';
     -- By the first place of a message: whether one of its places was chosen.
@@ -22,19 +31,17 @@ DECLARE
     k integer;
     r record;
 BEGIN
-    PERFORM FROM outcome o WHERE o.seq = ANY (p_seq) AND o.status = 2 ORDER BY o.seq FOR UPDATE;
+    held := hold_dead(p_seq);
     now := now_ms();
     room := room_in('', p_pending_max, items, now);
     FOR r IN
-        SELECT i.place::integer AS place, d.queue, d.lane, d.expires_at,
-            min(i.place) OVER (PARTITION BY d.seq)::integer AS first_place
+        SELECT i.place::integer AS place, m.queue, m.lane, m.expires_at, i.seq IN (SELECT unnest(held)) AS is_held,
+            min(i.place) OVER (PARTITION BY m.seq)::integer AS first_place
         FROM unnest(p_seq, p_ms) WITH ORDINALITY AS i (seq, ms, place)
-        LEFT JOIN LATERAL (
-            SELECT m.seq, m.queue, m.lane, m.expires_at FROM outcome o JOIN message m USING (seq)
-            WHERE o.seq = i.seq AND o.status = 2 AND m.admitted_at = i.ms) d ON true
+        LEFT JOIN message m ON m.seq = i.seq AND m.admitted_at = i.ms
         ORDER BY i.place
     LOOP
-        IF r.queue IS NULL OR taken[r.first_place] THEN
+        IF r.queue IS NULL OR NOT r.is_held OR taken[r.first_place] THEN
             answers[r.place] := 1;
             CONTINUE;
         ELSIF r.expires_at <= now + p_delay_ms[r.place] THEN
@@ -119,13 +126,15 @@ CREATE FUNCTION delete_dead(p_seq bigint[], p_ms bigint[]) RETURNS TABLE (seq bi
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
+    held bigint[];
     seqs bigint[]; times bigint[]; queues text[]; lanes smallint[];
 BEGIN
-    PERFORM FROM outcome o WHERE o.seq = ANY (p_seq) AND o.status = 2 ORDER BY o.seq FOR UPDATE;
+    held := hold_dead(p_seq);
     SELECT array_agg(m.seq), array_agg(m.admitted_at), array_agg(m.queue), array_agg(m.lane)
     INTO seqs, times, queues, lanes
     FROM (SELECT DISTINCT seq, ms FROM unnest(p_seq, p_ms) AS i (seq, ms)) i
-    JOIN outcome o ON o.seq = i.seq AND o.status = 2 JOIN message m ON m.seq = i.seq AND m.admitted_at = i.ms;
+    JOIN message m ON m.seq = i.seq AND m.admitted_at = i.ms
+    WHERE i.seq = ANY (held);
     IF seqs IS NULL THEN
         RETURN;
     END IF;
@@ -144,12 +153,11 @@ DECLARE
     now bigint;
     seqs bigint[];
 BEGIN
-    PERFORM take_chains(p_seq);
-    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    seqs := hold(p_seq);
     now := now_ms();
     seqs := ARRAY(
         SELECT p.seq FROM pending p
-        WHERE p.seq = ANY (p_seq) AND (p.ends_at IS NULL OR p.ends_at <= now));
+        WHERE p.seq = ANY (seqs) AND (p.ends_at IS NULL OR p.ends_at <= now));
     -- A lease that has ended was an attempt, if that had begun.
     UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
     WHERE p.seq = ANY (seqs) AND p.token IS NOT NULL AND NOT p.in_transit;

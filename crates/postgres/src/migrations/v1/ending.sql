@@ -1,11 +1,22 @@
--- Takes the chains of these messages, in the order of their key. Before any wait for one of their messages.
-CREATE FUNCTION take_chains(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Locks the pending ones of these messages, and their chains. Says which messages are locked: a message that a requeue makes
+-- pending meanwhile has a new row, maybe a new chain, and is not among them. The caller must leave it alone.
+-- Chains are locked in the order of their key, and before any wait for one of their messages.
+CREATE FUNCTION hold(p_seqs bigint[]) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    queues text[];
+    recipients text[];
 BEGIN
-    PERFORM FROM chain c
-    JOIN (SELECT DISTINCT p.queue, p.recipient FROM pending p WHERE p.seq = ANY (p_seqs) AND p.chained) k
-        USING (queue, recipient)
-    ORDER BY c.queue, c.recipient
-    FOR UPDATE OF c;
+    SELECT array_agg(h.queue), array_agg(h.recipient) INTO queues, recipients FROM (
+        SELECT c.queue, c.recipient FROM chain c
+        JOIN (SELECT DISTINCT p.queue, p.recipient FROM pending p WHERE p.seq = ANY (p_seqs) AND p.chained) k
+            USING (queue, recipient)
+        ORDER BY c.queue, c.recipient
+        FOR UPDATE OF c) h;
+    RETURN ARRAY(
+        SELECT p.seq FROM pending p
+        WHERE p.seq = ANY (p_seqs)
+            AND (NOT p.chained OR (p.queue, p.recipient) IN (SELECT * FROM unnest(queues, recipients)))
+        ORDER BY p.seq FOR UPDATE);
 END
 $$;
 

@@ -90,8 +90,7 @@ DECLARE
     now bigint;
     given integer;
 BEGIN
-    PERFORM take_chains(p_seq);
-    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    PERFORM hold(p_seq);
     now := now_ms();
     -- One by one: the same lease may be there twice, and be cut short to nothing by the first.
     FOR i IN 1 .. cardinality(p_seq) LOOP
@@ -121,13 +120,13 @@ RETURNS TABLE (answer smallint, status smallint) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint;
     r record;
+    held bigint[];
     seqs bigint[] := '{}';
     statuses smallint[] := '{}';
     tried boolean[] := '{}';
     done integer;
 BEGIN
-    PERFORM take_chains(p_seq);
-    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    held := hold(p_seq);
     now := now_ms();
     FOR i IN 1 .. cardinality(p_seq) LOOP
         status := NULL;
@@ -136,9 +135,11 @@ BEGIN
             p.token IS NOT NULL AND NOT p.in_transit AS is_begun,
             p.acks > 0 OR m.ack_required AND (p.spent > 0 OR p.token IS NOT NULL AND NOT p.in_transit) AS is_awaited
         INTO r FROM pending p JOIN message m ON m.seq = p.seq
-        WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i];
+        WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i] AND array_position(held, p.seq) IS NOT NULL;
         IF r IS NULL OR done IS NOT NULL THEN
-            status := coalesce(statuses[done], status_of(p_seq[i], p_ms[i]));
+            -- Neither held nor ended: it was dead, and has been requeued meanwhile.
+            status := coalesce(statuses[done], status_of(p_seq[i], p_ms[i]),
+                (SELECT 2 FROM message m WHERE m.seq = p_seq[i] AND m.admitted_at = p_ms[i]));
             answer := CASE WHEN status IS NULL THEN 4 ELSE 3 END;
         ELSIF r.is_over AND NOT r.is_held THEN
             status := 3;
@@ -177,13 +178,12 @@ BEGIN
             AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now)
         ORDER BY p.seq LIMIT p_max);
     more := cardinality(seqs) = p_max;
-    PERFORM take_chains(seqs);
-    PERFORM FROM pending p WHERE p.seq = ANY (seqs) ORDER BY p.seq FOR UPDATE;
+    seqs := hold(seqs);
     now := now_ms();
     SELECT coalesce(array_agg(p.seq), '{}'),
         coalesce(array_agg((CASE WHEN p.expires_at <= now THEN 3 ELSE 4 END)::smallint), '{}')
     INTO seqs, statuses FROM pending p
-    WHERE p.seq = ANY (seqs) AND (p.ends_at IS NULL OR p.ends_at <= now);
+    WHERE p.seq = ANY (seqs) AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now);
     PERFORM end_messages(now, seqs, statuses, NULL, NULL, NULL);
     deleted := cardinality(array_remove(statuses, 3::smallint));
 END

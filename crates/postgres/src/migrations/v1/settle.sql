@@ -15,8 +15,8 @@ DECLARE
     freed boolean;
     moved boolean := false;
 BEGIN
-    PERFORM take_chains(p_seq);
-    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    -- The token tells below which ones are held: no requeued message has it.
+    PERFORM hold(p_seq);
     now := now_ms();
     SELECT coalesce(array_agg(v.n), '{}'), array_agg(v.queue), bool_or(v.in_transit) INTO valid, queues, freed FROM (
         SELECT DISTINCT ON (i.seq) i.n::integer AS n, p.queue, p.in_transit

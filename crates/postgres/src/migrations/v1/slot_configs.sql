@@ -59,6 +59,7 @@ DECLARE
     now bigint;
     book slot_book;
     held slot;
+    held_messages bigint[];
 BEGIN
     SELECT b.* INTO book FROM slot s JOIN slot_book b ON b.name = s.config WHERE s.event = p_event FOR UPDATE OF b;
     SELECT s.* INTO held FROM slot s WHERE s.event = p_event AND s.config = book.name FOR UPDATE;
@@ -68,11 +69,10 @@ BEGIN
     answer := 0;
     now := now_ms();
     IF held.message_seq IS NOT NULL THEN
-        PERFORM take_chains(ARRAY[held.message_seq]);
-        PERFORM FROM pending p WHERE p.seq = held.message_seq FOR UPDATE;
+        held_messages := hold(ARRAY[held.message_seq]);
         now := now_ms();
         IF NOT EXISTS (
-            SELECT FROM pending p WHERE p.seq = held.message_seq AND (p.ends_at IS NULL OR p.ends_at <= now))
+            SELECT FROM pending p WHERE p.seq = ANY (held_messages) AND (p.ends_at IS NULL OR p.ends_at <= now))
         THEN
             answer := 1;
         END IF;

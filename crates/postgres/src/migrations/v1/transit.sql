@@ -8,8 +8,7 @@ DECLARE
     now bigint;
     begin_number bigint;
 BEGIN
-    PERFORM take_chains(p_seq);
-    PERFORM FROM pending p WHERE p.seq = ANY (p_seq) ORDER BY p.seq FOR UPDATE;
+    PERFORM hold(p_seq);
     now := now_ms();
     begin_number := nextval('lease_seq');
     RETURN QUERY
