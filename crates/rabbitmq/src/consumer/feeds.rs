@@ -28,7 +28,7 @@ pub struct Feeds {
     waiting: Lanes<Arrival>,
     malformed: Vec<Stray>,
     /// Lives for as long as its channels.
-    _session: Arc<Session>,
+    session: Arc<Session>,
 }
 
 #[derive(Debug)]
@@ -72,18 +72,19 @@ impl Feeds {
         prefetch: u16,
     ) -> lapin::Result<Self> {
         topology.declare_for(session.connection(), queue).await?;
+        // From here on, whoever gives up leaves as everybody else does: by `drop`.
+        let (waiting, malformed) = (Lanes::default(), Vec::new());
+        let mut attached = Self { queue: queue.clone(), feeds: Vec::new(), waiting, malformed, session };
         let names = Lane::ALL.into_iter().filter_map(|lane| Some((lane, topology.lane(queue, lane)?)));
-        let mut feeds = Vec::new();
         for (lane, name) in names {
-            let channel = session.connection().create_channel().await?;
+            let channel = attached.session.connection().create_channel().await?;
             channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
             let options = BasicConsumeOptions::default();
             let consuming = channel.basic_consume(name.clone(), "".into(), options, FieldTable::default());
             let deliveries = consuming.await?;
-            feeds.push(Feed { lane, name, channel, deliveries, given: None });
+            attached.feeds.push(Feed { lane, name, channel, deliveries, given: None });
         }
-        let (waiting, malformed) = (Lanes::default(), Vec::new());
-        Ok(Self { queue: queue.clone(), feeds, waiting, malformed, _session: session })
+        Ok(attached)
     }
 
     /// Until there is something to take or to refuse.
@@ -160,9 +161,13 @@ impl Drop for Feeds {
     fn drop(&mut self) {
         // What is not done goes back when its channel is closed, and lapin keeps one open while it has a consumer.
         let Ok(runtime) = Handle::try_current() else { return };
-        for feed in self.feeds.drain(..) {
-            runtime
-                .spawn(async move { _ = timeout(CLOSED_WITHIN, feed.channel.close(200, "OK".into())).await });
+        for Feed { channel, deliveries, .. } in self.feeds.drain(..) {
+            runtime.spawn(async move {
+                _ = timeout(CLOSED_WITHIN, channel.close(200, "OK".into())).await;
+                // Not before: lapin would cancel the consumer, maybe on a channel that has just been closed, and the
+                // broker ends the whole connection for that.
+                drop(deliveries);
+            });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The bus on a real RabbitMQ.
 
 mod backend;
+mod consumers;
 mod faults;
 mod logs;
 mod records;
