@@ -1,6 +1,7 @@
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::extract::Request;
@@ -10,28 +11,31 @@ use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use tidegate_domain::Clock;
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
 
+use crate::network::ClientNetwork;
 use crate::policies::peer_client;
+use crate::request_id::RequestId;
 use crate::{ApiError, Cidr, tally};
 
 mod credential;
+mod line;
 mod principals;
 mod secret;
 mod throttle;
 mod verified;
+mod verifier;
 
 use credential::Credential;
 pub use principals::{Principal, PrincipalSpec, Principals, Role};
 use secret::API_KEY_PREFIX;
 pub use secret::{hash_password, new_api_key};
-use throttle::Throttle;
-use verified::Verified;
+use verifier::Verifier;
 
-/// Passwords put through argon2id at once. Each takes a core for some 20 ms and 19 MiB; two leave a small
-/// machine room for its actual work.
-const VERIFICATIONS_MAX: usize = 2;
-/// Requests that may wait for that, before the next one is answered 503.
-const LINE_MAX: usize = 128;
+/// How long the answer to a client that is locked out is held back, and how many are: a client that asks again and
+/// again on each of its connections must not keep the gateway busy with refusals.
+const HOLD: Duration = Duration::from_secs(1);
+const HELD_MAX: usize = 1_024;
 
 /// Probes come from machinery that holds no credentials, and learn nothing but a yes or no.
 const PROBES: [&str; 2] = ["/health/live", "/health/ready"];
@@ -39,14 +43,10 @@ const PROBES: [&str; 2] = ["/health/live", "/health/ready"];
 /// Finds out who sent a request.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
-    principals: Principals,
+    verifier: Arc<Verifier>,
     trusted_proxies: Vec<Cidr>,
-    clock: Arc<dyn Clock>,
     local: Principal,
-    verified: Verified,
-    throttle: Throttle,
-    line: Semaphore,
-    verifiers: Arc<Semaphore>,
+    held: Semaphore,
 }
 
 /// What is known about the sender without waiting.
@@ -59,49 +59,46 @@ pub(crate) enum Access {
 
 /// A user name and a password that still has to be verified.
 pub(crate) struct Attempt {
-    client: IpAddr,
+    /// Whom a failure is counted against.
+    client: ClientNetwork,
     user: String,
     password: Vec<u8>,
     digest: secret::Digest,
+    request_id: Option<RequestId>,
 }
 
 impl Authenticator {
     pub fn new(principals: Principals, trusted_proxies: Vec<Cidr>, clock: Arc<dyn Clock>) -> Self {
         Self {
-            principals,
+            verifier: Arc::new(Verifier::new(principals, clock)),
             trusted_proxies,
-            clock,
             local: Principal { name: Arc::from("local"), role: Role::Admin },
-            verified: Verified::default(),
-            throttle: Throttle::default(),
-            line: Semaphore::new(LINE_MAX + VERIFICATIONS_MAX),
-            verifiers: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
+            held: Semaphore::new(HELD_MAX),
         }
     }
 
     pub fn admit(&self, request: &Request) -> Result<Access, ApiError> {
-        if self.principals.is_empty() {
+        let principals = self.principals();
+        if principals.is_empty() {
             return Ok(Access::Granted(self.local.clone()));
         }
         if self.is_public(request.uri().path()) {
             return Ok(Access::Public);
         }
-        // Whom a failure is counted against: behind a proxy, one client's guesses must not lock the others out.
-        let client = || peer_client(request, &self.trusted_proxies);
         match credential::of(request.headers())? {
             Credential::None => Err(unauthenticated()),
             // Not a credential at all, but counted: it costs an attacker as little as a wrong key.
-            Credential::Garbled => Err(self.failure(client())),
+            Credential::Garbled => Err(self.failure(request)),
             Credential::ApiKey(key) => {
-                let principal = self.principals.by_api_key(&secret::sha256(key));
-                principal.cloned().map(Access::Granted).ok_or_else(|| self.failure(client()))
+                let principal = principals.by_api_key(&secret::sha256(key));
+                principal.cloned().map(Access::Granted).ok_or_else(|| self.failure(request))
             }
             Credential::Password { user, password } => {
-                let digest = self.principals.digest(&user, &password);
-                if let Some(principal) = self.recall(&digest) {
+                let digest = principals.digest(&user, &password);
+                if let Some(principal) = self.verifier.recall(&digest) {
                     return Ok(Access::Granted(principal));
                 }
-                let attempt = Attempt { client: client(), user, password, digest };
+                let attempt = self.attempt(request, user, password, digest);
                 self.check_throttle(&attempt)?;
                 Ok(Access::Unverified(attempt))
             }
@@ -110,74 +107,65 @@ impl Authenticator {
 
     /// Whether nothing here depends on who asks: a probe, or a path whose handler checks credentials of its own.
     pub fn is_public(&self, path: &str) -> bool {
-        is_probe(path) || self.principals.leave(path)
+        is_probe(path) || self.principals().leave(path)
     }
 
     /// Puts a password through argon2id, off the async threads, after waiting for its turn.
-    pub async fn verify(self: Arc<Self>, attempt: Attempt) -> Result<Principal, ApiError> {
-        let busy = || ApiError::unavailable("too many passwords to verify");
-        let Ok(_place) = self.line.try_acquire() else {
-            tally::refused("password_line_full");
-            return Err(busy());
-        };
-        let turn = self.verifiers.clone().acquire_owned().await.map_err(|_| busy())?;
-        // While this one waited, another connection may have brought the same password, or failed too often.
-        if let Some(principal) = self.recall(&attempt.digest) {
-            return Ok(principal);
+    pub async fn verify(&self, attempt: Attempt) -> Result<Principal, ApiError> {
+        self.verifier.verify(attempt).await
+    }
+
+    /// Waits before a refusal is sent, if it is one of those that are repeated in vain.
+    pub async fn hold(&self, refusal: &ApiError) {
+        let repeated =
+            matches!(refusal.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        if let (true, Ok(_place)) = (repeated, self.held.try_acquire()) {
+            sleep(HOLD).await;
         }
-        self.check_throttle(&attempt)?;
-        let this = self.clone();
-        let verification = tokio::task::spawn_blocking(move || {
-            // Held to the end of the work, which goes on, and counts, when the client hangs up.
-            let _turn = turn;
-            this.verify_now(&attempt)
-        });
-        verification.await.map_err(ApiError::internal)?
     }
 
     pub fn verifications(&self) -> u64 {
-        self.principals.verifications()
+        self.principals().verifications()
     }
 
-    fn verify_now(&self, attempt: &Attempt) -> Result<Principal, ApiError> {
-        match self.principals.by_password(&attempt.user, &attempt.password) {
-            Some(principal) => {
-                self.verified.remember(attempt.digest, principal.clone(), self.clock.now());
-                Ok(principal.clone())
-            }
-            None => {
-                self.throttle.count(&self.throttle_keys(attempt), self.clock.now());
-                tally::refused("unauthenticated");
-                Err(unauthenticated())
-            }
-        }
+    fn principals(&self) -> &Principals {
+        &self.verifier.principals
     }
 
-    fn recall(&self, digest: &secret::Digest) -> Option<Principal> {
-        self.verified.recall(digest, self.clock.now())
+    fn attempt(&self, request: &Request, user: String, password: Vec<u8>, digest: secret::Digest) -> Attempt {
+        // Behind a proxy, one client's guesses must not lock the others out.
+        let client = ClientNetwork::of(peer_client(request, &self.trusted_proxies));
+        Attempt { client, user, password, digest, request_id: request.extensions().get().cloned() }
     }
 
     fn check_throttle(&self, attempt: &Attempt) -> Result<(), ApiError> {
-        self.throttle.check(&self.throttle_keys(attempt), self.clock.now()).map_err(throttled)
-    }
-
-    /// Names come from the client and may be long: the table holds their digest.
-    fn throttle_keys(&self, attempt: &Attempt) -> [throttle::Key; 2] {
-        [
-            throttle::Key::client(attempt.client),
-            throttle::Key::User(self.principals.digest(&attempt.user, b"")),
-        ]
+        self.verifier.throttle.check(attempt.client, self.verifier.now()).map_err(throttled)
     }
 
     /// A failure that needed no verification.
-    fn failure(&self, client: IpAddr) -> ApiError {
-        let (key, now) = ([throttle::Key::client(client)], self.clock.now());
-        if let Err(retry_after_ms) = self.throttle.check(&key, now) {
-            return throttled(retry_after_ms);
+    fn failure(&self, request: &Request) -> ApiError {
+        let attempt = self.attempt(request, String::new(), Vec::new(), [0; 32]);
+        if let Err(error) = self.check_throttle(&attempt) {
+            return error;
         }
-        self.throttle.count(&key, now);
-        tally::refused("unauthenticated");
+        self.verifier.count_failure(&attempt);
         unauthenticated()
+    }
+}
+
+impl Drop for Authenticator {
+    fn drop(&mut self) {
+        self.verifier.close();
+    }
+}
+
+/// Never the password.
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt")
+            .field("client", &self.client)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }
 
@@ -279,21 +267,5 @@ mod tests {
         let strangers = [(); 11].map(|()| guess("198.51.100.1", "203.0.113.9"));
         assert_eq!((strangers[9], strangers[10]), (401, 429));
         assert_eq!(guess("198.51.100.1", "203.0.113.10"), 429);
-    }
-
-    #[tokio::test]
-    async fn a_password_beyond_the_waiting_line_is_answered_503_unverified() {
-        let authenticator =
-            Arc::new(Authenticator::new(Principals::new(vec![ben()]).unwrap(), Vec::new(), Arc::new(Still)));
-        let request = Request::get("/").header("authorization", "Basic YTpi").body(Body::empty()).unwrap();
-        let Ok(Access::Unverified(attempt)) = authenticator.admit(&request) else { panic!() };
-        let full = authenticator.line.try_acquire_many(130).unwrap();
-        let refusal = authenticator.clone().verify(attempt).await.unwrap_err();
-        assert_eq!((refusal.status(), authenticator.verifications()), (StatusCode::SERVICE_UNAVAILABLE, 0));
-
-        drop(full);
-        let Ok(Access::Unverified(attempt)) = authenticator.admit(&request) else { panic!() };
-        let refusal = authenticator.clone().verify(attempt).await.unwrap_err();
-        assert_eq!((refusal.status(), authenticator.verifications()), (StatusCode::UNAUTHORIZED, 1));
     }
 }

@@ -23,7 +23,7 @@ use tracing::Instrument;
 use crate::auth::{Access, Attempt, Authenticator, is_probe, masked};
 use crate::error::render::render;
 use crate::policies::Question;
-use crate::request_id::{RequestIds, X_REQUEST_ID};
+use crate::request_id::{RequestId, RequestIds, X_REQUEST_ID};
 use crate::tally::Tally;
 use crate::{ApiError, Limits, PolicyGate, Principal, Principals, cross_site, head};
 
@@ -108,13 +108,14 @@ impl Edge {
 impl Inner {
     fn respond(
         self: Arc<Self>,
-        request: Request,
+        mut request: Request,
         route: &mut Route,
     ) -> impl Future<Output = Result<Response, Infallible>> + Send + use<> {
         let started = Instant::now();
         let id = self.request_ids.take_or_make(request.headers());
         let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
         let (method, uri) = (request.method().clone(), request.uri().clone());
+        request.extensions_mut().insert(RequestId(id.clone()));
         let step = span.in_scope(|| self.step(request, route));
         let exchange = Exchange { edge: self, id, method, uri, started };
         finish(step, exchange).instrument(span)
@@ -183,16 +184,17 @@ impl Inner {
 async fn finish(step: Step, exchange: Exchange) -> Result<Response, Infallible> {
     let edge = &exchange.edge;
     let step = match step {
-        Step::Unverified(attempt, request, mut route) => {
-            match edge.authenticator.clone().verify(attempt).await {
-                Ok(principal) => edge.admit(Some(principal), request, &mut route),
-                Err(error) => Step::Refused(error),
-            }
-        }
+        Step::Unverified(attempt, request, mut route) => match edge.authenticator.verify(attempt).await {
+            Ok(principal) => edge.admit(Some(principal), request, &mut route),
+            Err(error) => Step::Refused(error),
+        },
         step => step,
     };
     let response = match step {
-        Step::Refused(error) => error.into_response(),
+        Step::Refused(error) => {
+            edge.authenticator.hold(&error).await;
+            error.into_response()
+        }
         Step::Routed(routed) => edge.unlimited(routed).await,
         Step::Limited(question, waiting) => edge.limited(question, waiting).await,
         Step::Unverified(..) => {

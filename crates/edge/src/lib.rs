@@ -8,6 +8,7 @@
 //! Architecture invariant: nothing in this crate knows a message, a queue or a ledger.
 
 mod accept;
+mod audit;
 mod auth;
 mod body;
 mod connection;
@@ -18,11 +19,13 @@ mod error;
 mod head;
 mod json;
 mod limits;
+mod network;
 mod policies;
 mod request_id;
 mod tally;
 
 pub use accept::serve;
+pub use audit::AUDIT;
 pub use auth::{Principal, PrincipalSpec, Principals, Role, hash_password, new_api_key};
 pub use body::{read_body, read_json, read_json_or_array};
 pub use connection::ClientAddr;

@@ -8,12 +8,22 @@ pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-i
 const ID_BYTES_MAX: usize = 128;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
+/// The id of a request; in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub HeaderValue);
+
 /// Makes request ids: unguessable enough to tell processes apart, unique within this one, and without a
 /// system call per request. They are labels, not secrets.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
     seed: [u64; 2],
     next: AtomicU64,
+}
+
+impl RequestId {
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
 }
 
 impl RequestIds {

@@ -3,10 +3,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argon2::password_hash::phc::PasswordHash;
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use super::secret::{self, Digest};
+use super::secret::{self, Digest, Memory, StoredPassword};
 
 /// Who sent a request, once that is known; in the extensions of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +33,11 @@ pub struct PrincipalSpec {
 
 /// Everyone who may use the gateway, with what proves it.
 pub struct Principals {
-    known: Vec<(Principal, Option<PasswordHash>)>,
+    known: Vec<(Principal, Option<StoredPassword>)>,
     by_name: HashMap<Arc<str>, usize>,
     api_keys: Vec<(Digest, u32)>,
     /// What the password of an unknown user is verified against, so that it costs the same.
-    decoy: Option<PasswordHash>,
+    decoy: Option<StoredPassword>,
     /// Random per process: digests of passwords mean nothing outside of it.
     digest_key: [u8; 32],
     verifications: AtomicU64,
@@ -99,12 +98,14 @@ impl Principals {
     }
 
     /// Always runs argon2id once.
-    pub(super) fn by_password(&self, user: &str, password: &[u8]) -> Option<&Principal> {
+    pub(super) fn by_password(&self, user: &str, password: &[u8], memory: &mut Memory) -> Option<&Principal> {
         let known = self.by_name.get(user).and_then(|index| self.known.get(*index));
         match (known, self.decoy.as_ref()) {
-            (Some((principal, Some(hash))), _) => self.is_password(password, hash).then_some(principal),
+            (Some((principal, Some(stored))), _) => {
+                self.is_password(password, stored, memory).then_some(principal)
+            }
             (_, Some(decoy)) => {
-                self.is_password(password, decoy);
+                self.is_password(password, decoy, memory);
                 None
             }
             (_, None) => None,
@@ -116,9 +117,9 @@ impl Principals {
     }
 
     /// Counted where the work is done, so that a test sees whether an unknown user costs it too.
-    fn is_password(&self, password: &[u8], hash: &PasswordHash) -> bool {
+    fn is_password(&self, password: &[u8], stored: &StoredPassword, memory: &mut Memory) -> bool {
         self.verifications.fetch_add(1, Ordering::Relaxed);
-        secret::is_password(password, hash)
+        stored.is(password, memory)
     }
 
     /// Stands for a user name and a password where the password itself must not be kept.
@@ -135,7 +136,7 @@ impl Principals {
         if spec.password_hash.is_none() && spec.api_key_hashes.is_empty() {
             return Err(wrong("needs a password hash or an API key hash"));
         }
-        let hash = spec.password_hash.as_deref().map(secret::parse_password_hash).transpose();
+        let hash = spec.password_hash.as_deref().map(StoredPassword::parse).transpose();
         let hash = hash.map_err(|error| wrong(&error))?;
         let index = u32::try_from(self.known.len()).map_err(|_| wrong("too many principals"))?;
         for text in &spec.api_key_hashes {
@@ -155,10 +156,10 @@ impl Principals {
     }
 
     /// Somebody's own hash serves: it has the usual parameters, and its verdict is thrown away.
-    fn decoy(&self) -> Result<PasswordHash, String> {
+    fn decoy(&self) -> Result<StoredPassword, String> {
         match self.known.iter().find_map(|(_, hash)| hash.clone()) {
             Some(hash) => Ok(hash),
-            None => secret::parse_password_hash(&secret::hash_password(b"")?),
+            None => StoredPassword::parse(&secret::hash_password(b"")?),
         }
     }
 }

@@ -1,9 +1,10 @@
+use argon2::password_hash::PasswordHasher;
 use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use argon2::{Argon2, Params};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
 
 pub(super) type Digest = [u8; 32];
 
@@ -49,23 +50,53 @@ pub(super) fn keyed_digest(key: &[u8; 32], first: &[u8], second: &[u8]) -> Diges
     hasher.finalize().into()
 }
 
-pub(super) fn is_password(password: &[u8], hash: &PasswordHash) -> bool {
-    Argon2::default().verify_password(password, hash).is_ok()
+/// What a password is verified against.
+#[derive(Clone)]
+pub(super) struct StoredPassword {
+    argon2: Argon2<'static>,
+    salt: Box<[u8]>,
+    expected: Box<[u8]>,
 }
 
-pub(super) fn parse_password_hash(text: &str) -> Result<PasswordHash, String> {
-    let wrong = "the password hash has to be an argon2id PHC string";
-    let hash = PasswordHash::new(text).map_err(|_| wrong)?;
-    let params = Params::try_from(&hash).map_err(|_| wrong)?;
-    if hash.algorithm.as_str() != "argon2id" || hash.hash.is_none() || hash.salt.is_none() {
-        return Err(wrong.into());
+/// What argon2id works in, kept from one password to the next: a block of this size that is given back and taken again
+/// by every check leaves an allocator with many of them.
+#[derive(Default)]
+pub(super) struct Memory(Vec<Block>);
+
+impl StoredPassword {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = "the password hash has to be an argon2id PHC string";
+        let hash = PasswordHash::new(text).map_err(|_| wrong)?;
+        let params = Params::try_from(&hash).map_err(|_| wrong)?;
+        let version = hash.version.map_or(Ok(Version::default()), Version::try_from).map_err(|_| wrong)?;
+        let (Some(salt), Some(expected)) = (&hash.salt, &hash.hash) else { return Err(wrong.into()) };
+        if hash.algorithm.as_str() != "argon2id" {
+            return Err(wrong.into());
+        }
+        if params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX || params.p_cost() > LANES_MAX {
+            return Err(format!(
+                "the password hash asks for more than {MEMORY_KIB_MAX} KiB of memory, {PASSES_MAX} passes or {LANES_MAX} lanes"
+            ));
+        }
+        let (salt, expected) = (Box::from(&**salt), Box::from(expected.as_bytes()));
+        Ok(Self { argon2: Argon2::new(Algorithm::Argon2id, version, params), salt, expected })
     }
-    if params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX || params.p_cost() > LANES_MAX {
-        return Err(format!(
-            "the password hash asks for more than {MEMORY_KIB_MAX} KiB of memory, {PASSES_MAX} passes or {LANES_MAX} lanes"
-        ));
+
+    pub fn is(&self, password: &[u8], memory: &mut Memory) -> bool {
+        let blocks = self.argon2.params().block_count();
+        if memory.0.len() < blocks {
+            memory.0.reserve_exact(blocks - memory.0.len());
+            memory.0.resize_with(blocks, Block::default);
+        }
+        let mut found = vec![0; self.expected.len()];
+        let hashed = self.argon2.hash_password_into_with_memory(
+            password,
+            &self.salt,
+            &mut found,
+            &mut memory.0[..blocks],
+        );
+        hashed.is_ok() && bool::from(found.ct_eq(&self.expected))
     }
-    Ok(hash)
 }
 
 pub(super) fn parse_hex(text: &str) -> Option<Digest> {
@@ -94,9 +125,16 @@ mod tests {
 
     #[test]
     fn a_hashed_password_verifies_and_another_does_not() {
-        let hash = parse_password_hash(&hash_password("pässword".as_bytes()).unwrap()).unwrap();
-        assert!(is_password("pässword".as_bytes(), &hash));
-        assert!(!is_password(b"password", &hash));
+        let small = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
+        let stored = StoredPassword::parse(&hash_password("pässword".as_bytes()).unwrap()).unwrap();
+        let mut memory = Memory::default();
+        for _ in 0..2 {
+            // A small one before and after: what another check has left in the memory does not matter.
+            assert!(StoredPassword::parse(small).unwrap().is(b"password", &mut memory));
+            assert!(stored.is("pässword".as_bytes(), &mut memory));
+            assert!(!stored.is(b"password", &mut memory));
+        }
+        assert_eq!(memory.0.len(), 19 * 1_024, "of the largest");
     }
 
     #[test]

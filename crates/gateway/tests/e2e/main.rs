@@ -21,6 +21,7 @@ mod kills;
 mod ledger;
 mod lifecycle;
 mod messages;
+mod passwords;
 mod policies;
 mod policies_admin;
 mod postgres;

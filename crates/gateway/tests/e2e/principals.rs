@@ -87,7 +87,7 @@ pub fn api_key(dir: &Path) -> (String, String) {
     (value("key:"), value("hash:"))
 }
 
-fn password_hash(dir: &Path, password: &str) -> String {
+pub fn password_hash(dir: &Path, password: &str) -> String {
     let mut command = command(dir);
     let mut child =
         command.arg("hash-password").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
