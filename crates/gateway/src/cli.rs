@@ -92,7 +92,7 @@ impl Cli {
 
 fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
     let sources = args.sources()?;
-    let settings = Loaded::from_sources(&sources)?.settings;
+    let Loaded { settings, warnings, .. } = Loaded::from_sources(&sources)?;
     let read_policies = Box::new(move || {
         let unreadable = ReloadError::Unreadable;
         let now = args.sources().map_err(|error| unreadable(format!("{error:#}")))?;
@@ -103,6 +103,9 @@ fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
         Ok(Loaded::from_sources(&now)?.settings.policies)
     });
     telemetry::init_logs(&settings.log)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(wiring::serve(settings, read_policies));
     // A blocking call that hangs (a dead disk) must not keep the process.
@@ -121,6 +124,9 @@ fn migrate(args: SettingsArgs) -> anyhow::Result<ExitCode> {
 fn check_config(args: SettingsArgs) -> anyhow::Result<ExitCode> {
     let loaded = Loaded::from_sources(&args.sources()?)?;
     wiring::check(&loaded.settings)?;
+    for warning in &loaded.warnings {
+        eprintln!("tidegate: warning: {warning}");
+    }
     let mut text = "ok\n".to_owned();
     for changed in &loaded.changed {
         text.push_str(&format!("{} = {}  ({})\n", changed.key, changed.value, changed.origin));

@@ -90,6 +90,8 @@ pub enum LogFormat {
 pub struct Loaded {
     pub settings: Settings,
     pub changed: Vec<Changed>,
+    /// What looks odd, and is no reason not to start.
+    pub warnings: Vec<Problem>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +111,9 @@ impl Loaded {
         let mut reader = Reader::new(&layers);
         let settings = Settings::read(&mut reader, &layers);
         match settings {
-            Some(settings) if reader.problems.is_empty() => Ok(Self { settings, changed: changed(&layers) }),
+            Some(settings) if reader.problems.is_empty() => {
+                Ok(Self { settings, changed: changed(&layers), warnings: layers.warnings })
+            }
             _ => Err(Problems(reader.problems)),
         }
     }

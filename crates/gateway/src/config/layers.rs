@@ -45,6 +45,8 @@ pub struct Layers {
     pub policies: Vec<Table>,
     pub queues: Vec<Table>,
     pub problems: Vec<Problem>,
+    /// What was left aside, and is no reason not to start.
+    pub warnings: Vec<Problem>,
 }
 
 /// A document and a way to name its lines.
@@ -160,6 +162,9 @@ impl Layers {
             return self.problems.push(problem.fix("move them to tidegate.toml"));
         }
         let known: Vec<_> = self.entries.keys().map(|key| variable_of(key)).collect();
+        if !name.contains("__") {
+            return self.warnings.push(ignored(&origin, variable, &known));
+        }
         let fix = did_you_mean(variable, known.iter().map(String::as_str));
         self.problems.push(Problem::new(&origin, "", "no such setting").fix(fix));
     }
@@ -220,6 +225,17 @@ impl File<'_> {
 
 fn variable_of(key: &str) -> String {
     format!("{ENVIRONMENT_PREFIX}{}", key.replacen('.', "__", 1).to_ascii_uppercase())
+}
+
+/// Kubernetes gives every container TIDEGATE_SERVICE_HOST, TIDEGATE_PORT and more of the kind beside a Service of that
+/// name. Every setting has two underscores in a row, so what has none is not meant as one, or is a slip.
+fn ignored(origin: &Origin, variable: &str, known: &[String]) -> Problem {
+    let slip = known.iter().find(|known| known.replacen("__", "_", 1) == variable);
+    let fix = match slip {
+        Some(meant) => format!("did you mean {meant:?}?"),
+        None => format!("a setting is {ENVIRONMENT_PREFIX}SECTION__KEY"),
+    };
+    Problem::new(origin, "", "is no setting, and is ignored").fix(fix)
 }
 
 fn kind_of(value: &Value) -> &'static str {

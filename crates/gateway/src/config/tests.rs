@@ -159,3 +159,32 @@ fn a_level_that_is_none_does_not_silence_the_logs() {
         assert_eq!(problems(&file(&format!("[log]\nlevel = \"{level}\"\n"))), [""; 0], "{level}");
     }
 }
+
+/// Beside a Service named "tidegate", Kubernetes gives these to every container.
+#[test]
+fn variables_that_are_not_meant_as_settings_are_ignored_with_a_warning() {
+    let mut sources = Sources::default();
+    for (variable, value) in [
+        ("TIDEGATE_SERVICE_HOST", "10.96.0.7"),
+        ("TIDEGATE_SERVICE_PORT", "8080"),
+        ("TIDEGATE_SERVICE_PORT_HTTP", "8080"),
+        ("TIDEGATE_PORT", "tcp://10.96.0.7:8080"),
+        ("TIDEGATE_PORT_8080_TCP", "tcp://10.96.0.7:8080"),
+        ("TIDEGATE_PORT_8080_TCP_ADDR", "10.96.0.7"),
+        ("TIDEGATE_QUEUES_SERVICE_HOST", "10.96.0.8"),
+        ("TIDEGATE_LEDGER_SYNC", "off"),
+    ] {
+        sources = with_variable(sources, variable, value);
+    }
+    let loaded = Loaded::from_sources(&sources).unwrap();
+    assert_eq!((sync_of(&loaded), loaded.changed.len()), (Durability::Fsync, 0));
+    let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 8, "{warnings:#?}");
+    assert_eq!(
+        warnings[3],
+        "environment TIDEGATE_PORT: is no setting, and is ignored; a setting is TIDEGATE_SECTION__KEY"
+    );
+    assert!(warnings[7].ends_with("did you mean \"TIDEGATE_LEDGER__SYNC\"?"), "{warnings:#?}");
+    let slip = problems(&with_variable(Sources::default(), "TIDEGATE_SERVICE__HOST", "x"));
+    assert!(slip[0].starts_with("environment TIDEGATE_SERVICE__HOST: no such setting"), "{slip:?}");
+}

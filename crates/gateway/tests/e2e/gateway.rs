@@ -40,6 +40,12 @@ pub fn start_with(dir: &Path, arguments: &[&str]) -> Gateway {
     start_command(command(dir), arguments)
 }
 
+pub fn start_in(dir: &Path, variables: &[(&str, &str)]) -> Gateway {
+    let mut command = command(dir);
+    command.envs(variables.iter().copied());
+    start_command(command, &[])
+}
+
 fn start_command(mut command: Command, arguments: &[&str]) -> Gateway {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]).args(arguments);
     let mut child =

@@ -1,7 +1,7 @@
 use serde_json::json;
 use tempfile::tempdir;
 
-use crate::gateway::{command, start};
+use crate::gateway::{command, start, start_in};
 
 #[test]
 fn a_restart_keeps_quotas_messages_and_keys() {
@@ -77,4 +77,22 @@ fn a_taken_port_is_a_clear_error_and_touches_no_data() {
     assert_eq!(second.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains(&address) && stderr.contains("--listen"), "{stderr}");
     assert!(!dir.path().join("other").exists());
+}
+
+/// Beside a Service named "tidegate", Kubernetes gives such variables to every container.
+#[test]
+fn the_variables_of_a_kubernetes_service_do_not_keep_a_gateway_from_starting() {
+    let dir = tempdir().unwrap();
+    let service = [
+        ("TIDEGATE_SERVICE_HOST", "10.96.0.7"),
+        ("TIDEGATE_PORT", "tcp://10.96.0.7:8080"),
+        ("TIDEGATE_PORT_8080_TCP_ADDR", "10.96.0.7"),
+    ];
+    let gateway = start_in(dir.path(), &service);
+    assert_eq!(gateway.get("/health/ready").status, 200);
+    gateway.stderr.wait_for("environment TIDEGATE_PORT: is no setting, and is ignored");
+    let checked = command(dir.path()).arg("check-config").envs(service).output().unwrap();
+    let stderr = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(checked.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("warning: environment TIDEGATE_SERVICE_HOST: is no setting"), "{stderr}");
 }
