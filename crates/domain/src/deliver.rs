@@ -1,4 +1,4 @@
-use crate::{Delivery, Outcome, RetryPolicy};
+use crate::{Delivery, Outcome, RetryPolicy, counted};
 
 /// What a delivery means for its message: the settlement that a sender writes.
 ///
@@ -10,7 +10,7 @@ pub fn outcome_of(delivery: Delivery, failures: u32, policy: &RetryPolicy) -> Ou
         Delivery::Accepted => Outcome::Accepted { ack_within_ms: policy.ack_within_ms },
         Delivery::Refused { reason } => Outcome::Dead { reason },
         Delivery::TryLater { reason, .. } if attempts >= policy.attempts_max => {
-            Outcome::Dead { reason: format!("gave up after {attempts} attempts: {reason}") }
+            Outcome::Dead { reason: format!("gave up after {}: {reason}", counted(attempts, "attempt")) }
         }
         Delivery::TryLater { after_ms, reason } => {
             Outcome::Retry { delay_ms: policy.delay_ms(failures, after_ms), reason }

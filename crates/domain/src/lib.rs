@@ -7,6 +7,7 @@
 mod breaker;
 mod bus;
 mod channel;
+mod counted;
 mod deliver;
 mod headers;
 mod idempotency;
@@ -24,6 +25,7 @@ mod turn;
 pub use breaker::{Breaker, BreakerRule, BreakerState, Change};
 pub use bus::{Bus, BusError, BusHealth, Consumer};
 pub use channel::{Channel, Delivery};
+pub use counted::counted;
 pub use deliver::outcome_of;
 pub use headers::InvalidHeader;
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey};

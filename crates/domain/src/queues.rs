@@ -118,7 +118,10 @@ pub enum Requeued {
     Requeued,
     /// There is no such dead letter.
     NotDead,
+    /// As many messages as the ledger may hold.
     Full,
+    /// As many messages as its queue may hold, for its lane.
+    QueueFull,
     /// Its time is over before it would be due again.
     Expired,
 }

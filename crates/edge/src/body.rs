@@ -20,6 +20,21 @@ pub async fn read_json(request: Request, limits: &Limits) -> Result<Map<String, 
     json::parse_object(&body, limits.json_depth_max)
 }
 
+/// Reads a JSON object where there need not be any: an empty body is none, whatever type it claims to have. So is one
+/// without a type; it is read to its end all the same, or the connection could not go on.
+pub async fn read_optional_json(
+    request: Request,
+    limits: &Limits,
+) -> Result<Option<Map<String, Value>>, ApiError> {
+    let (typed, json) = (request.headers().contains_key(CONTENT_TYPE), is_json(request.headers()));
+    let body = read_body(request, limits).await?;
+    match (body.is_empty() || !typed, json) {
+        (true, _) => Ok(None),
+        (false, true) => json::parse_object(&body, limits.json_depth_max).map(Some),
+        (false, false) => Err(not_json()),
+    }
+}
+
 /// Reads a JSON object, or an array, which then stands under `array_as`.
 pub async fn read_json_or_array(
     request: Request,
@@ -32,8 +47,7 @@ pub async fn read_json_or_array(
 
 async fn read_json_body(request: Request, limits: &Limits) -> Result<Bytes, ApiError> {
     if !is_json(request.headers()) {
-        let message = "the body has to be application/json";
-        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message));
+        return Err(not_json());
     }
     read_body(request, limits).await
 }
@@ -110,6 +124,11 @@ fn is_charset_utf8(parameter: &str) -> bool {
     parameter.split_once('=').is_some_and(|(name, value)| {
         name.eq_ignore_ascii_case("charset") && value.trim_matches('"').eq_ignore_ascii_case("utf-8")
     })
+}
+
+fn not_json() -> ApiError {
+    let message = "the body has to be application/json";
+    ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
 }
 
 fn too_large(max: usize) -> ApiError {

@@ -49,6 +49,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     pub role: Role,
     pub limits: Limits,
+    /// Of requests that carry many messages or events.
+    pub batch_limits: Limits,
     pub ledger: LedgerSettings,
     /// Admissions under way in front of the ledger, whichever it is.
     pub intake_max: usize,
@@ -122,6 +124,7 @@ impl Loaded {
 impl Settings {
     fn read(reader: &mut Reader<'_>, layers: &Layers) -> Option<Self> {
         let limits = read_limits(reader);
+        let batch_body_bytes_max = reader.size("server.batch_body_bytes_max", 64..=GIB);
         let intake_max = reader.size("ledger.intake_max", 1..=1_000_000);
         let ledger = LedgerSettings::read(reader);
         let role = Role::read(reader, ledger.as_ref());
@@ -143,6 +146,10 @@ impl Settings {
             listen: listen?,
             role: role?,
             limits,
+            batch_limits: Limits {
+                body_bytes_max: batch_body_bytes_max.max(limits.body_bytes_max),
+                ..limits
+            },
             ledger: ledger?,
             intake_max,
             defer_horizon_ms,

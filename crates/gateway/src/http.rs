@@ -58,6 +58,7 @@ pub struct Gateway {
     pub queues: Arc<dyn Queues>,
     pub clock: Arc<dyn Clock>,
     pub limits: Limits,
+    pub batch_limits: Limits,
     /// Where `/api/send` puts its messages.
     pub queue: QueueName,
     /// One permit per admission under way, taken before its body is read.
@@ -104,6 +105,7 @@ impl Gateway {
             devices: None,
             clock,
             limits: settings.limits,
+            batch_limits: settings.batch_limits,
             queue,
             intake: Semaphore::new(settings.intake_max.min(Semaphore::MAX_PERMITS)),
             defer_horizon_ms: settings.defer_horizon_ms,

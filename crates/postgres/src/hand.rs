@@ -114,6 +114,7 @@ impl Core {
             1 => Ok(Requeued::NotDead),
             2 => Ok(Requeued::Full),
             3 => Ok(Requeued::Expired),
+            4 => Ok(Requeued::QueueFull),
             code => Err(nonsense("answer", code)),
         });
         requeued.collect()

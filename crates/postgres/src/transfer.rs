@@ -7,6 +7,7 @@ mod whole;
 
 use std::time::Duration;
 
+use tidegate_domain::counted;
 use tidegate_domain::transfer::{Export, Import, Manifest, TransferError};
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -68,8 +69,8 @@ async fn refuse_others(client: &Client, options: &Options) -> Result<(), OpenErr
             return Ok(());
         }
         if begun.elapsed() >= FAREWELL {
-            let said =
-                format!("gateways are connected to this database ({sessions} connections); stop them first");
+            let connections = counted(sessions.unsigned_abs(), "connection");
+            let said = format!("gateways are connected to this database ({connections}); stop them first");
             return Err(OpenError::Refused(said));
         }
         tokio::time::sleep(FAREWELL_STEP).await;

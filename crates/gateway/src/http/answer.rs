@@ -4,10 +4,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use jiff::SignedDuration;
 use serde::Serialize;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{Durability, Timestamp};
 use tidegate_edge::ApiError;
+
+use super::times::EPOCH;
 
 pub const DURABILITY: &str = "tidegate-durability";
 
@@ -21,12 +24,25 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Result<Response, ApiE
     Ok(response)
 }
 
+/// Milliseconds in which the calendar repeats itself: 400 years.
+const CYCLE_MS: i64 = 146_097 * 86_400_000;
+
 /// RFC 3339 in UTC with milliseconds.
 pub fn iso(at: Timestamp) -> String {
     match jiff::Timestamp::from_millisecond(at.millis()) {
         Ok(at) => format!("{at:.3}"),
-        Err(_) => at.millis().to_string(),
+        Err(_) => far_iso(at.millis()),
     }
+}
+
+/// Beyond what the calendar at hand knows. From the year 10000 on ISO-8601 writes six digits and a sign: a slot that is
+/// asked for at the end of 9999 may land there.
+fn far_iso(ms: i64) -> String {
+    let within = SignedDuration::from_millis(ms.rem_euclid(CYCLE_MS));
+    let Ok(at) = EPOCH.checked_add(within) else { return ms.to_string() };
+    let year = i64::from(at.year()) + 400 * ms.div_euclid(CYCLE_MS);
+    let rest = at.strftime("-%m-%dT%H:%M:%S.%3fZ");
+    if (0..=9_999).contains(&year) { format!("{year:04}{rest}") } else { format!("{year:+07}{rest}") }
 }
 
 /// Seconds for a header: rounded up, so that whoever waits that long is not early.
@@ -77,6 +93,8 @@ mod tests {
     fn times_are_utc_with_milliseconds() {
         assert_eq!(iso(Timestamp::from_millis(1_763_244_000_050)), "2025-11-15T22:00:00.050Z");
         assert_eq!(iso(Timestamp::from_millis(0)), "1970-01-01T00:00:00.000Z");
+        assert_eq!(iso(Timestamp::from_millis(253_402_300_799_999)), "9999-12-31T23:59:59.999Z");
+        assert_eq!(iso(Timestamp::from_millis(253_402_300_800_001)), "+010000-01-01T00:00:00.001Z");
     }
 
     #[test]

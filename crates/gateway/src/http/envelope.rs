@@ -67,6 +67,25 @@ impl Envelope {
         kept_ms.into_iter().chain(lives_ms).min().map(|ms| now.plus_ms(ms))
     }
 
+    /// A message that would expire before it is due would never be sent: its caller is told at once.
+    pub fn check_lifetime(&self, fields: &mut Fields, gateway: &Gateway, queue: &QueueName) {
+        let now = gateway.clock.now();
+        let (Some(due), Some(expires)) = (self.due(now), self.expires(gateway, queue, now)) else { return };
+        if due < expires {
+            return;
+        }
+        let by_itself = self.ttl_s.is_some_and(|s| now.plus_ms(s * 1_000) == expires);
+        let delay = if self.scheduled_at.is_some() { SCHEDULED_AT } else { DELAY_SECONDS };
+        if by_itself {
+            let what = format!("must be longer than {} puts the message off", delay.camel());
+            fields.fault::<()>(TTL_SECONDS, &what);
+        } else {
+            let what =
+                format!("is beyond retention_minutes of queue {queue}: the message would expire first");
+            fields.fault::<()>(delay, &what);
+        }
+    }
+
     /// `caller` and `operation` keep the idempotency keys of callers and of routes apart.
     pub fn admission(
         self,

@@ -38,11 +38,18 @@ impl Name {
 pub struct Fields {
     object: Map<String, Value>,
     errors: Vec<FieldError>,
+    /// They came in headers or a query, where a number is a text, too.
+    as_texts: bool,
 }
 
 impl Fields {
     pub fn new(object: Map<String, Value>) -> Self {
-        Self { object, errors: Vec::new() }
+        Self { object, errors: Vec::new(), as_texts: false }
+    }
+
+    /// The same of headers and queries.
+    pub fn of_texts(object: Map<String, Value>) -> Self {
+        Self { as_texts: true, ..Self::new(object) }
     }
 
     /// `1001` and `"1001"` are one user.
@@ -67,10 +74,12 @@ impl Fields {
         }
     }
 
+    /// A text that says something.
     pub fn text(&mut self, name: Name) -> Option<String> {
         match self.required(name)? {
-            Value::String(text) if !text.is_empty() => Some(text),
-            _ => self.fault(name, "must be a non-empty string"),
+            Value::String(text) if !text.trim().is_empty() => Some(text),
+            Value::String(_) => self.fault(name, "must not be blank"),
+            _ => self.fault(name, "must be a string"),
         }
     }
 
@@ -188,6 +197,15 @@ mod tests {
             let mut fields = fields(json!({ "userId": wrong }));
             assert_eq!((fields.user_id(USER_ID), fields.errors.len()), (None, 1));
         }
+    }
+
+    #[test]
+    fn a_text_for_a_number_is_a_fault_unless_all_is_text() {
+        let count = |mut fields: Fields| fields.count(RATE_LIMIT, 1..=10);
+        assert_eq!(count(fields(json!({"rateLimit": 5}))), Some(Some(5)));
+        assert_eq!(count(fields(json!({"rateLimit": "5"}))), None);
+        let Value::Object(texts) = json!({"rateLimit": "5"}) else { panic!("an object") };
+        assert_eq!(count(Fields::of_texts(texts)), Some(Some(5)));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub fn fields(uri: &Uri) -> Result<Fields, ApiError> {
             return Err(wrong(&name, "is given more than once"));
         }
     }
-    Ok(Fields::new(parameters))
+    Ok(Fields::of_texts(parameters))
 }
 
 fn wrong(name: &str, message: &str) -> ApiError {

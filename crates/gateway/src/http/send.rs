@@ -9,7 +9,7 @@ use serde_json::json;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
     Admission, Admitted, Due, Fingerprint, Idempotency, IdempotencyKey, Lane, MessageId, OnLimit, Timestamp,
-    UserId,
+    UserId, counted,
 };
 use tidegate_edge::{ApiError, Principal, read_json};
 
@@ -209,10 +209,8 @@ impl Order {
 
     fn over_quota(&self, retry_after_ms: u64, at: Timestamp, quota: &Quota) -> Response {
         let minutes = quota.window_ms / 60_000;
-        let message = format!(
-            "rate limit exceeded: user {} may send {} messages per {minutes} minutes",
-            self.user, quota.limit
-        );
+        let (messages, window) = (counted(quota.limit, "message"), counted(minutes, "minute"));
+        let message = format!("rate limit exceeded: user {} may send {messages} per {window}", self.user);
         let mut response = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", message)
             .retry_after_ms(retry_after_ms)
             .with("remaining", json!(quota.remaining(at)))

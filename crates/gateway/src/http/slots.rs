@@ -15,6 +15,7 @@ use self::answer::{
     ForecastAnswer, ItemAnswer, SlotAnswer, message_conflict, no_capacity, outcome, slot_used, unknown_event,
 };
 use super::answer::{iso, json, put_durability};
+use super::bus::put_degraded;
 use super::failure::{check_writable, from_ledger, full, overloaded};
 use super::fields::{Name, REQUESTED_TIME};
 use super::times::instant;
@@ -34,6 +35,7 @@ pub async fn assign(
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let asked = event::read_one(&gateway, read_json(request, &gateway.limits).await?)?;
     let (config, requested, message) = (asked.config.clone(), asked.requested, asked.message.clone());
+    let degraded = waits_for_bus(&gateway, message.as_ref());
     let reserved = reserve(&gateway, vec![asked]).await?.pop();
     if let (Some(Reserved::Existing(slot)), Some(message)) = (&reserved, &message)
         && !carries(&gateway, slot, message).await?
@@ -43,7 +45,7 @@ pub async fn assign(
     let durability = gateway.ledger.durability();
     let mut response = match &reserved {
         Some(Reserved::Assigned(slot) | Reserved::Existing(slot)) => {
-            json(StatusCode::OK, &SlotAnswer::new(slot).stored(durability))?
+            json(StatusCode::OK, &SlotAnswer::new(slot).stored(durability).degraded(degraded))?
         }
         Some(Reserved::UnknownConfig) => return Err(unknown_config(&config)),
         Some(Reserved::NoRoom) => return Err(no_capacity(&config, requested)),
@@ -54,6 +56,7 @@ pub async fn assign(
         response.headers_mut().insert("idempotent-replay", HeaderValue::from_static("true"));
     }
     put_durability(response.headers_mut(), durability);
+    put_degraded(response.headers_mut(), degraded);
     Ok(response)
 }
 
@@ -66,7 +69,7 @@ pub async fn assign_many(
 ) -> Result<Response, ApiError> {
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
-    let batch = event::read_many(&gateway, read_json(request, &gateway.limits).await?)?;
+    let batch = event::read_many(&gateway, read_json(request, &gateway.batch_limits).await?)?;
     let events: Vec<_> = batch.iter().map(|asked| (asked.event.clone(), asked.message.clone())).collect();
     let reserved = reserve(&gateway, batch).await?;
     let mut answers = Vec::with_capacity(events.len());
@@ -75,9 +78,15 @@ pub async fn assign_many(
             (Reserved::Existing(slot), Some(message)) => !carries(&gateway, slot, message).await?,
             _ => false,
         };
-        answers.push(if conflict { ItemAnswer::conflict(event) } else { ItemAnswer::new(event, reserved) });
+        let degraded = waits_for_bus(&gateway, message.as_ref());
+        answers.push(if conflict {
+            ItemAnswer::conflict(event)
+        } else {
+            ItemAnswer::new(event, reserved, degraded)
+        });
     }
     let mut response = json(StatusCode::OK, &answers)?;
+    put_degraded(response.headers_mut(), answers.iter().any(ItemAnswer::is_degraded));
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)
 }
@@ -148,8 +157,11 @@ pub async fn forecast(
     }
 }
 
-/// Reserves, and says in logs and metrics what came of it.
+/// Reserves, and says in logs and metrics what came of it. Nothing is reserved for messages that the bus is to take, while
+/// that is away and `bus.when_down` says "reject".
 async fn reserve(gateway: &Gateway, batch: Vec<Reservation>) -> Result<Vec<Reserved>, ApiError> {
+    gateway
+        .is_degraded(batch.iter().filter_map(|asked| asked.message.as_ref()).map(|message| &message.queue))?;
     let first = batch.first().map(|asked| (asked.event.clone(), asked.config.clone()));
     let reserved = gateway.slots.reserve(batch).await.map_err(from_ledger)?;
     let mut counts: Vec<(&'static str, u64)> = Vec::new();
@@ -175,6 +187,13 @@ async fn reserve(gateway: &Gateway, batch: Vec<Reservation>) -> Result<Vec<Reser
         }
     }
     Ok(reserved)
+}
+
+/// Whether an event's message has to wait for the bus, now or when it is due.
+fn waits_for_bus(gateway: &Gateway, message: Option<&SlotMessage>) -> bool {
+    let holds_back =
+        |message: &SlotMessage| gateway.bus.as_ref().is_some_and(|bus| bus.holds_back(&message.queue));
+    message.is_some_and(holds_back)
 }
 
 /// Whether an event's slot goes with that message. An event keeps what it was first given; another message must not

@@ -1,26 +1,44 @@
 use jiff::SignedDuration;
-use jiff::fmt::temporal::SpanParser;
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::{Pieces, SpanParser};
 use tidegate_domain::Timestamp;
 
 const INSTANT: &str = "must be an ISO-8601 instant with its offset, such as \"2025-06-01T12:00:00Z\"";
 const DURATION: &str = "must be an ISO-8601 duration, such as \"PT4S\" or \"PT1M30S\"";
 
+pub const EPOCH: DateTime = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
+
 const NANOS_PER_MS: i128 = 1_000_000;
+const NANOS_PER_S: i128 = 1_000_000_000;
 const DAY_MS: i64 = 86_400_000;
+
+/// The last one that has a year of four digits.
+const LAST_MS: i64 = 253_402_300_799_999;
 
 /// An instant, rounded up to the millisecond: what happens at it or later is never earlier than was asked for.
 pub fn instant(text: &str) -> Result<Timestamp, String> {
-    match text.parse::<jiff::Timestamp>() {
-        Ok(at) => {
-            let nanos = at.as_nanosecond();
+    let nanos = text.parse().map(jiff::Timestamp::as_nanosecond).ok().or_else(|| last_hours_nanos(text));
+    match nanos {
+        Some(nanos) => {
             let ms = nanos.div_euclid(NANOS_PER_MS) + i128::from(nanos.rem_euclid(NANOS_PER_MS) > 0);
-            i64::try_from(ms).map(Timestamp::from_millis).map_err(|_| INSTANT.to_owned())
+            let ms = i64::try_from(ms).ok().filter(|ms| *ms <= LAST_MS);
+            ms.map(Timestamp::from_millis).ok_or_else(|| format!("is after the year 9999: {INSTANT}"))
         }
-        Err(_) if text.parse::<jiff::civil::DateTime>().is_ok() => {
+        None if text.parse::<jiff::civil::DateTime>().is_ok() => {
             Err(format!("has no offset, so it could be any of 24 hours: {INSTANT}"))
         }
-        Err(_) => Err(INSTANT.to_owned()),
+        None => Err(INSTANT.to_owned()),
     }
+}
+
+/// jiff's instants end some 26 hours before the year 10000, so that each has a local time in every zone. The end of the
+/// year 9999 is what callers write for "never", so it is read from its parts.
+fn last_hours_nanos(text: &str) -> Option<i128> {
+    let pieces = Pieces::parse(text).ok()?;
+    let (time, offset) = (pieces.time()?, pieces.to_numeric_offset()?);
+    let since_epoch = pieces.date().to_datetime(time).duration_since(EPOCH);
+    let nanos = since_epoch.as_nanos() - i128::from(offset.seconds()) * NANOS_PER_S;
+    (nanos > jiff::Timestamp::MAX.as_nanosecond()).then_some(nanos)
 }
 
 /// A duration in milliseconds. Days have 24 hours and weeks seven days, as windows are counted from the epoch and
@@ -69,6 +87,21 @@ mod tests {
         for wrong in ["", "tomorrow", "2025-06-01", "1748779200000", "2025-13-01T12:00:00Z", "12:00Z"] {
             assert!(instant(wrong).unwrap_err().contains("ISO-8601"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_last_instant_of_four_digits_is_one() {
+        let last = Timestamp::from_millis(LAST_MS);
+        for text in ["9999-12-31T23:59:59.999Z", "9999-12-31T22:59:59.999-01:00", "9999-12-31T23:59:59.9989Z"]
+        {
+            assert_eq!(instant(text), Ok(last), "{text}");
+        }
+        assert_eq!(instant("9999-12-31T23:59:59Z"), Ok(last.minus_ms(999)));
+        assert_eq!(instant("9999-12-30T22:00:01Z"), Ok(last.minus_ms(26 * 3_600_000 - 1_001)));
+        for beyond in ["9999-12-31T23:59:59-01:00", "9999-12-31T23:59:59.9999Z"] {
+            assert!(instant(beyond).unwrap_err().starts_with("is after the year 9999"), "{beyond}");
+        }
+        assert!(instant("9999-12-31T23:59:59").unwrap_err().starts_with("has no offset"));
     }
 
     #[test]

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tidegate_domain::{Claim, Delivery, Outcome, RetryPolicy, Settlement, outcome_of};
+use tidegate_domain::{Claim, Delivery, Outcome, RetryPolicy, Settlement, counted, outcome_of};
 use tokio::time::Instant;
 
 use super::Sender;
@@ -60,9 +60,9 @@ pub fn hopeless(claim: &Claim, retry: &RetryPolicy) -> Option<Settlement> {
     } else if claim.failures >= retry.attempts_max {
         // Its last attempts ended with a lease, not with an answer: a message that takes its sender down must
         // not do so for ever.
-        format!("gave up after {} attempts: the last one never ended", retry.attempts_max)
+        format!("gave up after {}: the last one never ended", counted(retry.attempts_max, "attempt"))
     } else if claim.ack_attempts >= retry.attempts_max {
-        format!("never acknowledged: delivered {} times without an ack", claim.ack_attempts)
+        format!("never acknowledged: delivered {} without an ack", counted(claim.ack_attempts, "time"))
     } else {
         return None;
     };

@@ -113,6 +113,23 @@ fn a_bus_that_is_away_is_told_and_its_messages_wait_or_are_refused() {
     assert_eq!((refused.status, &refused.json()["code"]), (503, &json!("bus_unavailable")), "{refused:?}");
     assert!(refused.header("Retry-After").is_some());
     assert_eq!(gateway.get("/api/config/ann").json()["currentCount"], 1, "nothing was charged");
+    // A slot without a message needs no bus. One with a message is refused, and takes no place.
+    let slots = json!({"configName": "default", "maxPerWindow": 100, "windowSize": "PT1M"});
+    assert_eq!(gateway.post("/admin/rate-limit/config", &slots).status, 200);
+    let event =
+        |id: &str| json!({"eventId": id, "requestedTime": "2099-01-01T00:00:00Z", "message": "hello"});
+    for (path, body) in [("", event("refused")), ("/batch", json!({"events": [event("refused")]}))] {
+        let refused = gateway.post(&format!("/api/v1/slots{path}"), &body);
+        assert_eq!(
+            (refused.status, &refused.json()["code"]),
+            (503, &json!("bus_unavailable")),
+            "{refused:?}"
+        );
+        assert!(refused.header("Retry-After").is_some());
+    }
+    assert_eq!(gateway.get("/api/v1/slots/refused").status, 404, "nothing was reserved");
+    let bare = json!({"eventId": "bare", "requestedTime": "2099-01-01T00:00:00Z"});
+    assert_eq!(gateway.post("/api/v1/slots", &bare).status, 200);
     assert!(gateway.stop().success());
 
     write(dir.path(), &on_kafka(&kafka), "accept");
@@ -128,6 +145,21 @@ fn a_bus_that_is_away_is_told_and_its_messages_wait_or_are_refused() {
     let batch = json!({"messages": [{"recipient": "bob", "body": "one of many"}]});
     let answer = gateway.post("/api/v1/messages/batch", &batch);
     assert_eq!((answer.status, answer.header("Tidegate-Degraded")), (202, Some("true")), "{answer:?}");
+    let answer = gateway.post("/api/v1/slots", &event("one"));
+    assert_eq!((answer.status, &answer.json()["degraded"]), (200, &json!(true)), "{answer:?}");
+    assert_eq!(answer.header("Tidegate-Degraded"), Some("true"));
+    let both =
+        json!({"events": [event("two"), {"eventId": "three", "requestedTime": "2099-01-01T00:00:00Z"}]});
+    let answer = gateway.post("/api/v1/slots/batch", &both);
+    let items = answer.json();
+    assert_eq!((&items[0]["degraded"], items[1].get("degraded")), (&json!(true), None), "{answer:?}");
+    assert_eq!(answer.header("Tidegate-Degraded"), Some("true"));
+    let answer = gateway.post("/api/v1/slots", &bare);
+    assert_eq!(
+        (answer.json().get("degraded"), answer.header("Tidegate-Degraded")),
+        (None, None),
+        "{answer:?}"
+    );
     assert_eq!((gateway.get("/health/ready").status, status(&gateway).as_str()), (200, "away"));
     kafka.restart().unwrap();
     ids.iter().for_each(|id| drop(gateway.delivered(id)));

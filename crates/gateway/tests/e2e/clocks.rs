@@ -52,7 +52,10 @@ async fn delays_and_expiry(cluster: &Cluster, gateway: usize) {
     };
     let lives = post(json!({"ttlSeconds": 60})).await;
     let delayed = post(json!({"delaySeconds": 1})).await;
-    let expires = post(json!({"delaySeconds": 3600, "ttlSeconds": 1})).await;
+    // Nobody pulls it.
+    let pulled = json!([{"consumerGroup": "clock", "content": "clock", "ttlSeconds": 1}]);
+    let pushed = cluster.post(gateway, "/queue/batch/push", &pulled).await.unwrap().body;
+    let expires = pushed["results"][0]["id"].as_str().unwrap().to_owned();
     let record = ended(cluster, &lives).await;
     assert_eq!(record["status"], "delivered", "{record}");
     assert!(is_about(at(&record["expiresAt"]), at(&record["admittedAt"]) + SignedDuration::from_secs(60)));

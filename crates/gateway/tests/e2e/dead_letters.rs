@@ -45,7 +45,7 @@ fn dead_letters_are_listed_looked_at_and_removed_for_good() {
     assert_eq!(listed(&gateway, "queue=other"), Vec::<String>::new());
     let letter = gateway.get(&format!("{PATH}/{}", ids[0])).json();
     assert_eq!((&letter["status"], &letter["message"]), (&json!("dead"), &json!("0")));
-    assert_eq!(letter["reason"], "gave up after 1 attempts: no ink");
+    assert_eq!(letter["reason"], "gave up after 1 attempt: no ink");
     assert_eq!(gateway.delete(&format!("{PATH}/{}", ids[0])).status, 204);
     assert_eq!(gateway.delete(&format!("{PATH}/{}", ids[0])).status, 404);
     assert_eq!(gateway.get(&format!("{PATH}/{}", ids[0])).status, 404);

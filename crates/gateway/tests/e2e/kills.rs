@@ -141,14 +141,17 @@ impl Load {
                 if stop.load(Ordering::SeqCst) {
                     break;
                 }
-                let expires = round % 31 == 0;
-                let which = if expires { RECIPIENTS } else { round % RECIPIENTS };
+                // One that is put off holds up the next one of its recipient, which expires meanwhile.
+                let (put_off, expires) = (round % 31 == 0, round % 31 == 1);
+                let which = if put_off || expires { RECIPIENTS } else { round % RECIPIENTS };
                 let recipient = format!("c{number}r{which}");
                 let text = format!("{recipient}#{round}");
                 let mut message =
                     json!({"queue": "hooks", "recipient": recipient, "body": text, "idempotencyKey": text});
-                if expires {
-                    (message["ttlSeconds"], message["delaySeconds"]) = (json!(1), json!(60));
+                if put_off {
+                    message["delaySeconds"] = json!(2);
+                } else if expires {
+                    message["ttlSeconds"] = json!(1);
                 }
                 let message = message.to_string();
                 let id = loop {

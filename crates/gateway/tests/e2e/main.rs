@@ -17,6 +17,7 @@ mod full_disk;
 mod gateway;
 mod health;
 mod inbox;
+mod inputs;
 mod kills;
 mod ledger;
 mod lifecycle;

@@ -55,7 +55,7 @@ pub async fn a_full_queue_takes_no_dead_letters_back(h: &Harness) {
     let id = h.put_dead(narrow("a")).await;
     let urgent = h.put_dead(narrow("b").lane(Lane::High)).await;
     h.put_all(["c", "d", "e", "f"].map(narrow)).await;
-    assert_eq!(h.requeue(requeue_of(id)).await, Requeued::Full);
+    assert_eq!(h.requeue(requeue_of(id)).await, Requeued::QueueFull);
     assert_eq!(h.requeue(requeue_of(urgent)).await, Requeued::Requeued);
     h.pop_from(NARROW, 2).await;
     assert_eq!(h.requeue(requeue_of(id)).await, Requeued::Requeued);

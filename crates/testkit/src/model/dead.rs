@@ -17,8 +17,11 @@ impl Rules {
         if expires.is_some_and(|at| at <= now.plus_ms(requeue.delay_ms)) {
             return Requeued::Expired;
         }
-        if !self.has_room(lane, setup) || !self.queue_has_room(&queue, lane, setup) {
+        if !self.has_room(lane, setup) {
             return Requeued::Full;
+        }
+        if !self.queue_has_room(&queue, lane, setup) {
+            return Requeued::QueueFull;
         }
         self.last_order += 1;
         let order = self.last_order;

@@ -203,8 +203,11 @@ impl Book {
         if message.expires.is_some_and(|at| at <= now.plus_ms(requeue.delay_ms)) {
             return Requeued::Expired;
         }
-        if !self.has_room(message.lane, group) || !rule.lets_in(pending, message.lane) {
+        if !self.has_room(message.lane, group) {
             return Requeued::Full;
+        }
+        if !rule.lets_in(pending, message.lane) {
+            return Requeued::QueueFull;
         }
         group.ending.insert(message.seq, Status::Pending);
         group.totals.dead = group.totals.dead.saturating_sub(1);

@@ -7,12 +7,13 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_domain::{Filter, MessageId, Page, Requeue, Requeued, Status};
-use tidegate_edge::{ApiError, Principal, read_body, read_json};
+use tidegate_edge::{ApiError, Principal, read_json, read_optional_json};
 
 use super::{check, message_id, not_dead};
 use crate::http::Gateway;
+use crate::http::admission::{ledger_full, queue_full};
 use crate::http::answer;
-use crate::http::failure::{check_writable, from_ledger, full};
+use crate::http::failure::{check_writable, from_ledger};
 use crate::http::fields::{Fields, Name};
 use crate::http::messages::{IDS, read_filter, read_ids};
 
@@ -47,21 +48,17 @@ pub async fn one(
     check(&principal)?;
     let id = message_id(&id)?;
     check_writable(gateway.ledger.health())?;
-    let body = if request.headers().contains_key(http::header::CONTENT_TYPE) {
-        let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
-        let body = fields.optional(BODY, |text| {
-            if text.is_empty() {
-                Err("must not be empty")
-            } else {
-                Ok(Bytes::copy_from_slice(text.as_bytes()))
-            }
-        });
-        fields.finish()?;
-        body.flatten()
-    } else {
-        // A body that nobody declared is read to its end all the same, or the connection could not go on.
-        read_body(request, &gateway.limits).await?;
-        None
+    let body = match read_optional_json(request, &gateway.limits).await? {
+        None => None,
+        Some(object) => {
+            let mut fields = Fields::new(object);
+            let body = fields.optional(BODY, |text| {
+                let blank = text.trim().is_empty();
+                if blank { Err("must not be blank") } else { Ok(Bytes::copy_from_slice(text.as_bytes())) }
+            });
+            fields.finish()?;
+            body.flatten()
+        }
     };
     let edited = body.is_some();
     let requeued =
@@ -74,13 +71,20 @@ pub async fn one(
                 &json!({"id": id.to_string(), "status": "pending", "edited": edited}),
             )
         }
-        Some(Requeued::Full) => Err(full()),
+        Some(Requeued::Full) => Err(ledger_full(&gateway)),
+        Some(Requeued::QueueFull) => Err(full_queue_of(&gateway, id).await?),
         Some(Requeued::Expired) => {
             let message = "its time to live is over, so it would expire at once; it stays a dead letter";
             Err(ApiError::new(StatusCode::CONFLICT, "expired", message))
         }
         Some(Requeued::NotDead) | None => Err(not_dead(id)),
     }
+}
+
+/// Says which queue it is.
+async fn full_queue_of(gateway: &Gateway, id: MessageId) -> Result<ApiError, ApiError> {
+    let record = gateway.ledger.message(id).await.map_err(from_ledger)?;
+    Ok(record.map_or_else(|| not_dead(id), |record| queue_full(gateway, &record.queue)))
 }
 
 /// `POST /api/v1/dead-letters/requeue`: `{ids}` or `{filter}`, let out at `ratePerSecond` if that is given.
@@ -158,7 +162,7 @@ async fn requeue(
         match requeued {
             Requeued::Requeued => tally.requeued += 1,
             Requeued::NotDead => tally.not_dead += 1,
-            Requeued::Full => tally.full += 1,
+            Requeued::Full | Requeued::QueueFull => tally.full += 1,
             Requeued::Expired => tally.expired += 1,
         }
     }

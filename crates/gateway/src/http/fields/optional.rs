@@ -12,11 +12,11 @@ impl Fields {
         self.object.insert(name.camel.to_owned(), value);
     }
 
-    /// A whole number, or its text. `Some(None)` when it is not given.
+    /// A whole number; its text where everything is text. `Some(None)` when it is not given.
     pub fn count(&mut self, name: Name, range: RangeInclusive<u64>) -> Option<Option<u64>> {
         let number = match self.take(name) {
             None | Some(Value::Null) => return Some(None),
-            Some(Value::String(text)) => text.parse().ok(),
+            Some(Value::String(text)) if self.as_texts => text.parse().ok(),
             Some(value) => value.as_u64(),
         };
         match number.filter(|number| range.contains(number)) {

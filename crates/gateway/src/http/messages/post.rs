@@ -65,7 +65,7 @@ pub async fn send_many(
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
-    let mut fields = Fields::new(read_json_or_array(request, &gateway.limits, MESSAGES.camel()).await?);
+    let mut fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
     let mut batch = Vec::new();
     for (place, item) in
         fields.items(MESSAGES, gateway.queue_settings.batch_max).into_iter().flatten().enumerate()
@@ -113,6 +113,7 @@ fn read(
         Some(_) => fields.fault(HEADERS, "must be an object of strings"),
     };
     let mut envelope = Envelope::read(fields)?;
+    envelope.check_lifetime(fields, gateway, queue.as_ref()?);
     envelope.recipient = Some(recipient?);
     envelope.headers = headers?;
     envelope.ack_required = ack_required?;

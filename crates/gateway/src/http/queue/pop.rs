@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use tidegate_domain::{Claim, ClaimRequest, LedgerError, Outcome, QueueName, Settled, Settlement};
+use tidegate_domain::{Claim, ClaimRequest, LedgerError, Outcome, QueueName, Settled, Settlement, counted};
 use tidegate_edge::{ApiError, Principal};
 use tokio::time::{Duration, Instant};
 
@@ -128,7 +128,7 @@ async fn take_once(
             tracing::error!(message_id = %claim.id, %queue, "the message is damaged on disk and not handed out");
             "damaged on disk".to_owned()
         } else if mode == PullMode::Reserve && claim.failures >= kept.attempts_max {
-            format!("gave up after {} attempts: the last lease ended unsettled", claim.failures)
+            format!("gave up after {}: the last lease ended unsettled", counted(claim.failures, "attempt"))
         } else {
             return true;
         };

@@ -26,6 +26,9 @@ pub async fn push(
     let names = [CONSUMER_GROUP, RECIPIENT, PRIORITY, DELAY_SECONDS, SCHEDULED_AT, TTL_SECONDS];
     let mut fields = options::fields(&request, &names)?;
     let (queue, envelope) = (group(&mut fields), Envelope::read(&mut fields));
+    if let (Some(queue), Some(envelope)) = (&queue, &envelope) {
+        envelope.check_lifetime(&mut fields, &gateway, queue);
+    }
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
     fields.finish()?;
     let (Some(queue), Some(mut envelope)) = (queue, envelope) else { return Err(no_value()) };

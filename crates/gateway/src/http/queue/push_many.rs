@@ -34,7 +34,7 @@ pub async fn push(
     let group = asked.optional(CONSUMER_GROUP, QueueName::new);
     asked.finish()?;
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
-    let fields = Fields::new(read_json_or_array(request, &gateway.limits, MESSAGES.camel()).await?);
+    let fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
     let caller = Caller { gateway: &gateway, name: &principal.name, group: group.flatten(), key };
     let batch = caller.read(fields)?;
     let results = admit(&gateway, batch).await?;
@@ -99,15 +99,12 @@ impl Caller<'_> {
 
     fn message(&self, fields: &mut Fields, place: usize) -> Option<Admission> {
         let content = fields.text(CONTENT);
-        let blank = content.as_ref().is_some_and(|content| content.trim().is_empty());
-        if blank {
-            fields.fault::<()>(CONTENT, "must not be blank");
-        }
         let queue = match &self.group {
             Some(group) if !fields.has(CONSUMER_GROUP) => Some(group.clone()),
             _ => super::group(fields),
         };
         let mut envelope = Envelope::read(fields)?;
+        envelope.check_lifetime(fields, self.gateway, queue.as_ref()?);
         // One key for the batch is one for each of its places; no key that a caller can write looks like this.
         let of_place = self.key.as_ref().map(|key| format!("{key}\n{place}"));
         envelope.key = envelope.key.or(of_place);

@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
-use tidegate_domain::{Extension, Outcome, Settled, Settlement, Timestamp};
+use tidegate_domain::{Extension, Outcome, Settled, Settlement, Timestamp, counted};
 use tidegate_edge::{ApiError, Principal, read_json};
 
 use super::no_value;
@@ -68,7 +68,8 @@ pub async fn nack(
     };
     let attempts = receipt.failures.saturating_add(1);
     let (outcome, status) = if attempts >= receipt.attempts_max {
-        (Outcome::Dead { reason: format!("gave up after {attempts} attempts: {reason}") }, "dead")
+        let spent = counted(attempts, "attempt");
+        (Outcome::Dead { reason: format!("gave up after {spent}: {reason}") }, "dead")
     } else {
         (Outcome::Retry { delay_ms: delay_s.unwrap_or(0) * 1_000, reason }, "requeued")
     };

@@ -22,6 +22,9 @@ pub struct SlotAnswer<'a> {
     message_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<&'static str>,
+    /// Its message waits for the bus.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    degraded: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -46,6 +49,8 @@ pub struct ItemAnswer<'a> {
     delay_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    degraded: bool,
 }
 
 impl<'a> SlotAnswer<'a> {
@@ -59,6 +64,7 @@ impl<'a> SlotAnswer<'a> {
             requested_time: iso(slot.requested),
             message_id: slot.message.map(|id| id.to_string()),
             durability: None,
+            degraded: false,
         }
     }
 
@@ -67,10 +73,15 @@ impl<'a> SlotAnswer<'a> {
         self.durability = weaker_durability(durability);
         self
     }
+
+    pub fn degraded(mut self, degraded: bool) -> Self {
+        self.degraded = degraded;
+        self
+    }
 }
 
 impl<'a> ItemAnswer<'a> {
-    pub fn new(event: &'a EventId, reserved: &Reserved) -> Self {
+    pub fn new(event: &'a EventId, reserved: &Reserved, degraded: bool) -> Self {
         let slot = match reserved {
             Reserved::Assigned(slot) | Reserved::Existing(slot) => Some(slot),
             Reserved::UnknownConfig | Reserved::NoRoom | Reserved::Full => None,
@@ -81,13 +92,24 @@ impl<'a> ItemAnswer<'a> {
             scheduled_time: slot.map(|slot| iso(slot.scheduled)),
             delay_ms: slot.map(|slot| slot.scheduled.since_ms(slot.requested)),
             message_id: slot.and_then(|slot| slot.message).map(|id| id.to_string()),
+            degraded: degraded && slot.is_some(),
         }
     }
 
     /// See [`message_conflict`].
     pub fn conflict(event: &'a EventId) -> Self {
-        let (scheduled_time, delay_ms, message_id) = (None, None, None);
-        Self { event_id: event.as_str(), status: MESSAGE_CONFLICT, scheduled_time, delay_ms, message_id }
+        Self {
+            event_id: event.as_str(),
+            status: MESSAGE_CONFLICT,
+            scheduled_time: None,
+            delay_ms: None,
+            message_id: None,
+            degraded: false,
+        }
+    }
+
+    pub fn is_degraded(&self) -> bool {
+        self.degraded
     }
 }
 

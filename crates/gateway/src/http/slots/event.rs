@@ -71,7 +71,7 @@ fn read(gateway: &Gateway, fields: &mut Fields) -> Option<Reservation> {
 fn read_message(gateway: &Gateway, fields: &mut Fields) -> Option<Option<SlotMessage>> {
     match fields.take(MESSAGE) {
         None | Some(Value::Null) => Some(None),
-        Some(Value::String(text)) if !text.is_empty() => Some(Some(SlotMessage {
+        Some(Value::String(text)) if !text.trim().is_empty() => Some(Some(SlotMessage {
             queue: gateway.queue.clone(),
             recipient: None,
             lane: Lane::default(),
@@ -83,7 +83,9 @@ fn read_message(gateway: &Gateway, fields: &mut Fields) -> Option<Option<SlotMes
             fields.absorb(inner, "message");
             message.map(Some)
         }
-        Some(_) => fields.fault(MESSAGE, "must be a non-empty string, or an object with recipient and body"),
+        Some(_) => {
+            fields.fault(MESSAGE, "must be a string that is not blank, or an object with recipient and body")
+        }
     }
 }
 

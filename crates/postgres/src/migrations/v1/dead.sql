@@ -8,7 +8,7 @@ $$;
 
 -- Makes dead letters pending again, at the end of their chains: with all their attempts, the failed ones forgotten.
 -- The rules name queues with limits; the queue '' is every other one.
--- answer: 0 requeued, 1 not dead, 2 full, 3 expired: it would end before it is due.
+-- answer: 0 requeued, 1 not dead, 2 full, 3 expired: it would end before it is due, 4 its queue is full.
 CREATE FUNCTION requeue(
     p_seq bigint[], p_ms bigint[], p_delay_ms bigint[], p_body bytea[], p_checksum bigint[],
     p_rule_queues text[], p_rule_max bigint[], p_rule_hard_max bigint[], p_pending_max bigint,
@@ -58,10 +58,11 @@ BEGIN
                 rooms[k] := room_in(r.queue, p_rule_max[rule], items, now);
             END IF;
         END IF;
-        IF room <= 0 AND NOT (r.lane = 0 AND room + p_pending_spare > 0) OR rooms[k] <= 0
-            AND NOT (r.lane = 0 AND rooms[k] + p_rule_hard_max[rule] - p_rule_max[rule] > 0)
-        THEN
+        IF room <= 0 AND NOT (r.lane = 0 AND room + p_pending_spare > 0) THEN
             answers[r.place] := 2;
+            CONTINUE;
+        ELSIF rooms[k] <= 0 AND NOT (r.lane = 0 AND rooms[k] + p_rule_hard_max[rule] - p_rule_max[rule] > 0) THEN
+            answers[r.place] := 4;
             CONTINUE;
         END IF;
         answers[r.place] := 0;
