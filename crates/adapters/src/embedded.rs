@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Acked, Admission, Admitted, Cancelled, Claim, ClaimRequest, Clock, Counts, Durability, EventId,
+    Acked, Admission, Admitted, Advanced, Cancelled, Claim, ClaimRequest, Clock, Counts, Durability, EventId,
     Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page,
     QueueCounts, QueueName, QueueRule, Queues, Released, Requeue, Requeued, Reservation, Reserved, Settled,
     Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
@@ -229,6 +229,13 @@ impl Ledger for Embedded {
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
         match self.ask(|reply| Command::Change(Change::Settle(batch), reply)).await? {
             Changed::Settled(settled) => Ok(settled),
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError> {
+        match self.ask(|reply| Command::Change(Change::Advance { batch, lease_ms }, reply)).await? {
+            Changed::Advanced { steps, .. } => Ok(self.advanced(steps).await),
             other => Err(mismatched(&other)),
         }
     }

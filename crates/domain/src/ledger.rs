@@ -28,6 +28,14 @@ pub trait Ledger: Debug + Send + Sync + 'static {
     /// Ends leases. A settlement whose token is not the message's current lease changes nothing.
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError>;
 
+    /// Settles like [`settle`](Ledger::settle), and goes on with each recipient: where a settlement ends its message
+    /// (delivered, dead, expired), the recipient's next message is leased to the caller for `lease_ms`, if a claim could
+    /// take it now: it is due, it has not expired, and its queue is not paused. So a chain costs one call per message
+    /// instead of two. Lanes and due times of other recipients have no say here: a caller asks for the next messages
+    /// only while no other message waits for it. A lost lease brings nothing along. An expired message that no sweep has
+    /// noticed yet may stand in the way of the one behind it.
+    async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError>;
+
     /// Stores a user's quota with a count of zero and a window that begins now.
     async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError>;
 
@@ -222,6 +230,23 @@ pub enum Outcome {
     Held {
         for_ms: u64,
     },
+}
+
+impl Outcome {
+    /// Whether the message leaves its recipient's chain.
+    pub fn ends_message(&self) -> bool {
+        match self {
+            Self::Delivered | Self::Dead { .. } | Self::Expired => true,
+            Self::Retry { .. } | Self::Accepted { .. } | Self::Released | Self::Held { .. } => false,
+        }
+    }
+}
+
+/// What became of a settlement, and the recipient's next message, leased to the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advanced {
+    pub settled: Settled,
+    pub next: Option<Claim>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

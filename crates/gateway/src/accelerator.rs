@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use tidegate_domain::limits::{Count, Counted, Quota, QuotaCache, QuotaWindow, Ticket};
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Counts, Durability, Health, Ledger, LedgerError, MessageId,
-    MessageRecord, OnLimit, Settled, Settlement, UserId,
+    Admission, Admitted, Advanced, Claim, ClaimRequest, Counts, Durability, Health, Ledger, LedgerError,
+    MessageId, MessageRecord, OnLimit, Settled, Settlement, UserId,
 };
 
 /// A ledger behind a [`QuotaCache`].
@@ -140,6 +140,10 @@ impl Ledger for Accelerated {
 
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
         self.ledger.settle(batch).await
+    }
+
+    async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError> {
+        self.ledger.advance(batch, lease_ms).await
     }
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {

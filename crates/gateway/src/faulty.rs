@@ -25,6 +25,9 @@ pub struct FaultyLedger {
     pub gate: tokio::sync::Semaphore,
     /// Leases were asked to last longer, so many times.
     pub extensions: AtomicUsize,
+    /// Messages that claims have handed out, and attempts that began with a message in transit.
+    pub claimed: AtomicUsize,
+    pub begun: AtomicUsize,
     /// Messages that one look-up examines; 0: all.
     pub examined_max: AtomicUsize,
 }
@@ -40,6 +43,8 @@ impl FaultyLedger {
             durability: Durability::Fsync,
             gate: tokio::sync::Semaphore::new(1_000),
             extensions: AtomicUsize::new(0),
+            claimed: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
             examined_max: AtomicUsize::new(0),
         }
     }
@@ -79,12 +84,19 @@ impl Ledger for FaultyLedger {
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
         assert!(!self.claim_panics.swap(false, Ordering::SeqCst), "planted");
         self.sender_fault()?;
-        self.ledger.claim(request).await
+        let claims = self.ledger.claim(request).await?;
+        self.claimed.fetch_add(claims.len(), Ordering::SeqCst);
+        Ok(claims)
     }
 
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
         self.sender_fault()?;
         self.ledger.settle(batch).await
+    }
+
+    async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError> {
+        self.sender_fault()?;
+        self.ledger.advance(batch, lease_ms).await
     }
 
     async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {

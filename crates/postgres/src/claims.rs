@@ -14,7 +14,7 @@ use crate::batch::Operation as _;
 use crate::codes::{checksum, duration, headers, lane};
 use crate::error::Access;
 use crate::open::Core;
-use crate::settle::Settlements;
+use crate::settle::{Settlements, Step};
 
 /// When there was less than somebody asked for, nobody looks again so soon, unless something has come or he can't wait.
 const REST: Duration = Duration::from_millis(25);
@@ -254,14 +254,15 @@ impl Line {
 async fn hand_back(core: Arc<Core>, claims: Vec<Claim>) {
     let released = claims.into_iter().map(|claim| {
         let outcome = Outcome::Released;
-        Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 }
+        let settlement = Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 };
+        Step { settlement, lease_ms: None }
     });
     // Otherwise the leases end by themselves.
     let _ = Settlements(core).run(released.collect()).await;
 }
 
 /// Without its text when the row can't be read whole: whoever gets it knows by that.
-fn claim(core: &Core, queue: &QueueName, row: &Row) -> Claim {
+pub fn claim(core: &Core, queue: &QueueName, row: &Row) -> Claim {
     let count = |place: usize| u32::try_from(row.get::<_, i32>(place)).unwrap_or_default();
     let (recipient, user): (Option<&str>, Option<&str>) = (row.get(7), row.get(9));
     Claim {

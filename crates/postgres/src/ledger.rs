@@ -1,12 +1,13 @@
 use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Counts, Durability, Health, Ledger, LedgerError, MessageId,
-    MessageRecord, Settled, Settlement, UserId,
+    Admission, Admitted, Advanced, Claim, ClaimRequest, Counts, Durability, Health, Ledger, LedgerError,
+    MessageId, MessageRecord, Settled, Settlement, UserId,
 };
 
 use crate::Postgres;
 use crate::claims::Taking;
+use crate::settle::Step;
 
 #[async_trait]
 impl Ledger for Postgres {
@@ -20,7 +21,14 @@ impl Ledger for Postgres {
     }
 
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
-        self.settlements.call(batch).await
+        let alone = |settlement| Step { settlement, lease_ms: None };
+        let advanced = self.settlements.call(batch.into_iter().map(alone).collect()).await?;
+        Ok(advanced.into_iter().map(|advanced| advanced.settled).collect())
+    }
+
+    async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError> {
+        let step = |settlement| Step { settlement, lease_ms: Some(lease_ms) };
+        self.settlements.call(batch.into_iter().map(step).collect()).await
     }
 
     async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {

@@ -12,6 +12,7 @@
 
 pub mod acks;
 pub mod admission;
+pub mod advances;
 pub mod bodies;
 pub mod cancels;
 pub mod claims;
@@ -126,6 +127,14 @@ macro_rules! conformance_cases {
             order::a_head_in_the_future_holds_its_chain,
             order::one_recipient_in_two_queues_is_two_chains,
             order::messages_without_a_recipient_wait_for_nobody,
+            advances::a_chain_is_walked_one_settlement_at_a_time,
+            advances::a_death_and_an_expiry_bring_the_next_one_too,
+            advances::what_stays_pending_keeps_its_recipient_waiting,
+            advances::a_lost_lease_brings_nothing_along,
+            advances::a_next_message_that_no_claim_could_take_is_left_alone,
+            advances::a_paused_queue_gives_no_next_message,
+            advances::a_next_message_that_is_not_settled_comes_back_with_an_attempt_spent,
+            advances::many_recipients_advance_in_one_call,
             leases::an_ended_lease_is_claimable_with_a_new_token_and_number,
             leases::a_lease_holds_until_its_last_millisecond,
             leases::a_late_settlement_is_lost_even_before_a_sweep,

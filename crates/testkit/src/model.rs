@@ -18,9 +18,9 @@ use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health, Ledger,
-    LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement, Slot,
-    SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
+    Admission, Admitted, Advanced, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health,
+    Ledger, LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement,
+    Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 use tokio::time::Instant;
 
@@ -92,6 +92,11 @@ impl Ledger for ModelLedger {
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
         let (mut rules, now) = (self.rules(), self.setup.clock.now());
         Ok(batch.into_iter().map(|settlement| rules.settle(settlement, now)).collect())
+    }
+
+    async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError> {
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        Ok(batch.into_iter().map(|settlement| rules.advance(settlement, lease_ms, now)).collect())
     }
 
     async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Acked, Admission, Admitted, Begun, Cancelled, Claim, ClaimRequest, Counts, Durability, EventId,
+    Acked, Admission, Admitted, Advanced, Begun, Cancelled, Claim, ClaimRequest, Counts, Durability, EventId,
     Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page,
     QueueCounts, QueueName, Queues, Released, Requeue, Requeued, Reservation, Reserved, Settled, Settlement,
     Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, Transit, UserId,
@@ -97,6 +97,11 @@ fn a_beginning_that_was_not_kept_is_caught() {
     assert!(is_caught(Fault::BeginsByExtending));
 }
 
+#[test]
+fn a_next_message_that_is_not_handed_over_is_caught() {
+    assert!(is_caught(Fault::KeepsTheNext));
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     ClaimsOneTooMany,
@@ -114,6 +119,7 @@ enum Fault {
     DispatchesOneTooMany,
     DispatchesAsClaims,
     BeginsByExtending,
+    KeepsTheNext,
 }
 
 fn is_caught(fault: Fault) -> bool {
@@ -187,6 +193,14 @@ impl Ledger for Faulty {
             settled.extend(self.inner.settle(vec![settlement]).await?);
         }
         Ok(settled)
+    }
+
+    async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError> {
+        let mut advanced = self.inner.advance(batch, lease_ms).await?;
+        if self.fault == Fault::KeepsTheNext {
+            advanced.iter_mut().for_each(|advanced| advanced.next = None);
+        }
+        Ok(advanced)
     }
 
     async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {

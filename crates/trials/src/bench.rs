@@ -1,6 +1,7 @@
 //! Speed and memory, printed as ratios against something measured in the same run.
 
 mod bus;
+mod chain;
 mod cycle;
 mod ledger;
 mod memory;
@@ -56,6 +57,8 @@ enum Part {
     Postgres,
     /// Kafka and RabbitMQ: the whole way of a message against none, the relay against bare producers, an outage
     Bus,
+    /// One recipient's messages, one after the other: on both ledgers and over both buses
+    Chain,
 }
 
 /// How long and how often things are measured.
@@ -73,6 +76,7 @@ struct Scale {
     relay_messages: usize,
     outage_messages: usize,
     outage: Duration,
+    chain_messages: usize,
 }
 
 impl Scale {
@@ -88,6 +92,7 @@ impl Scale {
         relay_messages: 50_000,
         outage_messages: 50_000,
         outage: Duration::from_secs(60),
+        chain_messages: 3_000,
     };
     const QUICK: Self = Self {
         rounds: 3,
@@ -101,6 +106,7 @@ impl Scale {
         relay_messages: 4_000,
         outage_messages: 2_000,
         outage: Duration::from_secs(2),
+        chain_messages: 200,
     };
 }
 
@@ -124,6 +130,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Redis => redis::policies(scale)?,
             Part::Postgres => postgres::postgres(dir.path(), scale)?,
             Part::Bus => bus::bus(dir.path(), scale)?,
+            Part::Chain => chain::chain(dir.path(), scale)?,
         });
     }
     println!();

@@ -1,10 +1,12 @@
 //! Claims on their way to whoever asked: with their texts, or back into the line.
 
-use tidegate_domain::{Claim, ClaimRequest, LedgerError, MessageId, Outcome, Settlement, Timestamp};
+use tidegate_domain::{
+    Advanced, Claim, ClaimRequest, LedgerError, MessageId, Outcome, Settlement, Timestamp,
+};
 
 use super::Embedded;
 use super::book::UNREADABLE_MS;
-use super::engine::{Change, Claimed, ClaimedRow, Way};
+use super::engine::{Change, Claimed, ClaimedRow, Step, Way};
 use super::writer::{Answer, Command};
 
 /// A message by its number, and the token of its lease.
@@ -43,6 +45,28 @@ impl Embedded {
             tracing::error!(%error, "a message is set aside for a while");
         }
         told.map_or(Ok(claims), Err)
+    }
+
+    /// Puts the texts to the messages that come next. A message whose text can't be read is handed back: a claim will
+    /// find that out again, and say so.
+    pub(super) async fn advanced(&self, steps: Vec<Step>) -> Vec<Advanced> {
+        let rows = steps.iter().filter_map(|step| step.next.as_ref()).map(|(_, row)| hold(row));
+        let mut untold = Untold { ledger: self, holds: rows.collect() };
+        let mut advanced = Vec::with_capacity(steps.len());
+        for Step { settled, next, .. } in steps {
+            let next = match next {
+                None => None,
+                Some((queue, row)) => {
+                    let hold = hold(&row);
+                    let claim =
+                        self.with_texts(queue, vec![row]).await.ok().and_then(|(mut claims, _)| claims.pop());
+                    untold.holds.retain(|held| claim.is_none() || *held != hold);
+                    claim
+                }
+            };
+            advanced.push(Advanced { settled, next });
+        }
+        advanced
     }
 
     /// Nobody waits for the answer. When there is no room for the command, the leases end by themselves.

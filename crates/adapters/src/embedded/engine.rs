@@ -41,15 +41,33 @@ pub(super) struct Engine {
 pub(super) enum Change {
     Admit(Vec<Admission>),
     Settle(Vec<Settlement>),
-    PutQuota { user: UserId, limit: u32, window_ms: u64 },
+    /// Settles, and leases the recipients' next messages once the group is applied.
+    Advance {
+        batch: Vec<Settlement>,
+        lease_ms: u64,
+    },
+    PutQuota {
+        user: UserId,
+        limit: u32,
+        window_ms: u64,
+    },
     DeleteQuota(UserId),
-    Pop { queue: QueueName, max: usize },
+    Pop {
+        queue: QueueName,
+        max: usize,
+    },
     Ack(Vec<MessageId>),
     Cancel(Vec<MessageId>),
-    Purge { queue: QueueName, from: u32 },
+    Purge {
+        queue: QueueName,
+        from: u32,
+    },
     Requeue(Vec<Requeue>),
     DeleteDead(Vec<MessageId>),
-    Pause { queue: QueueName, paused: bool },
+    Pause {
+        queue: QueueName,
+        paused: bool,
+    },
     Reserve(Vec<Reservation>),
     Release(EventId),
     PutSlotConfig(SlotConfigName, SlotRule),
@@ -59,6 +77,10 @@ pub(super) enum Change {
 pub(super) enum Changed {
     Admitted(Vec<Admitted>),
     Settled(Vec<Settled>),
+    Advanced {
+        steps: Vec<Step>,
+        lease_ms: u64,
+    },
     Quota(Quota),
     Deleted(bool),
     Popped(Vec<ClaimedRow>),
@@ -76,6 +98,16 @@ pub(super) enum Changed {
     SlotConfig(SlotConfigPut),
     /// Nothing of it has happened: what it is about can't be read.
     Failed(LedgerError),
+}
+
+/// A settlement whose caller goes on with the same recipient.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) settled: Settled,
+    /// The number of the recipient's next message.
+    pub(super) next_seq: Option<u64>,
+    /// That message with its queue, when it is leased.
+    pub(super) next: Option<(QueueName, ClaimedRow)>,
 }
 
 /// A group that is on disk and not yet in the book. Those who wait for it need not wait for that.
@@ -185,6 +217,13 @@ impl Engine {
                 Change::Settle(batch) => Changed::Settled(
                     batch.into_iter().map(|settlement| book.settle(settlement, now, &mut group)).collect(),
                 ),
+                Change::Advance { batch, lease_ms } => {
+                    let advance = |settlement| {
+                        let (settled, next_seq) = book.advance(settlement, now, &mut group);
+                        Step { settled, next_seq, next: None }
+                    };
+                    Changed::Advanced { steps: batch.into_iter().map(advance).collect(), lease_ms }
+                }
                 Change::PutQuota { user, limit, window_ms } => {
                     Changed::Quota(book.put_quota(user, limit, window_ms, now, &mut group))
                 }
@@ -246,6 +285,15 @@ impl Engine {
             Vec::new()
         };
         Ok(Claimed { rows, upcoming })
+    }
+
+    /// Leases what comes next, now that the settlements are applied.
+    pub(super) fn follow(&mut self, steps: &mut [Step], lease_ms: u64) {
+        let now = self.clock.now();
+        for step in steps {
+            let followed = step.next_seq.and_then(|seq| self.book.follow(seq, lease_ms, now));
+            step.next = followed.map(|(queue, leased)| (queue, with_text(&self.book, leased)));
+        }
     }
 
     pub(super) fn extend(&mut self, extension: &Extension) -> Settled {

@@ -240,6 +240,31 @@ impl Line {
         Some(slot)
     }
 
+    /// Takes this very message, if it could be chosen now.
+    pub(super) fn take_head(&mut self, slot: Slot, now: Timestamp) -> bool {
+        let entry = &self.entries[slot as usize];
+        let chain = self.chains.get(entry.chain as usize);
+        if chain.is_none_or(|chain| chain.head != slot || chain.taken)
+            || entry.due > now
+            || entry.expires <= now
+        {
+            return false;
+        }
+        let (key, queue) = ((entry.due, entry.seq, slot), usize::from(entry.queue));
+        let lane = self.effective_lane(slot);
+        let taken = self.queues[queue].heads[lane.index()].remove(&key);
+        if taken {
+            self.set_taken(slot, true);
+        }
+        taken
+    }
+
+    /// The next message of the same recipient.
+    pub(super) fn behind(&self, slot: Slot) -> Option<u64> {
+        let next = self.entries[slot as usize].next;
+        (next != NONE).then(|| self.entries[next as usize].seq)
+    }
+
     /// A taken message is claimable again, when it is due.
     pub(super) fn give_back(&mut self, slot: Slot, due: Timestamp, tries: Tries) {
         let entry = &mut self.entries[slot as usize];

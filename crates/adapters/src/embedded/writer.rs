@@ -9,7 +9,7 @@ use tidegate_domain::{
 use tokio::sync::{oneshot, watch};
 
 use super::book::PURGE_MAX;
-use super::engine::{Change, Changed, Claimed, Engine, Way};
+use super::engine::{Change, Changed, Claimed, Engine, Step, Way};
 use super::room::Room;
 use super::store::{StoreError, StoreErrorKind};
 
@@ -143,8 +143,13 @@ impl Writer {
         drop(rooms);
         match decided {
             Ok((changed, written)) => {
+                let mut advanced = Vec::new();
                 for (reply, changed) in replies.into_iter().zip(changed) {
                     let answer = match changed {
+                        Changed::Advanced { steps, lease_ms } => {
+                            advanced.push((reply, steps, lease_ms));
+                            continue;
+                        }
                         Changed::Failed(error) => Err(error),
                         changed => Ok(changed),
                     };
@@ -152,6 +157,9 @@ impl Writer {
                     let _ = reply.send(answer);
                 }
                 self.engine.apply(written);
+                for (reply, steps, lease_ms) in advanced {
+                    self.follow(reply, steps, lease_ms);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -168,6 +176,20 @@ impl Writer {
                 }
                 result
             }
+        }
+    }
+
+    /// Answers with the messages that come next. They step forward when their group is applied, so this answer is later
+    /// than the others of its group.
+    fn follow(&mut self, reply: Reply<Changed>, mut steps: Vec<Step>, lease_ms: u64) {
+        if !reply.is_closed() {
+            self.engine.follow(&mut steps, lease_ms);
+        }
+        if let Err(Ok(Changed::Advanced { steps, .. })) =
+            reply.send(Ok(Changed::Advanced { steps, lease_ms }))
+        {
+            let leased = steps.into_iter().filter_map(|step| step.next);
+            self.engine.release(leased.map(|(_, row)| row.leased.seq));
         }
     }
 
@@ -394,7 +416,7 @@ impl Gathered {
             Command::Change(change, reply) => {
                 self.size += match &change {
                     Change::Admit(batch) => batch.len().max(1),
-                    Change::Settle(batch) => batch.len().max(1),
+                    Change::Settle(batch) | Change::Advance { batch, .. } => batch.len().max(1),
                     Change::Reserve(batch) => batch.len().max(1),
                     Change::Pop { max, .. } => (*max).max(1),
                     Change::Ack(ids) | Change::Cancel(ids) | Change::DeleteDead(ids) => ids.len().max(1),

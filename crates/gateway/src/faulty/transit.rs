@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use async_trait::async_trait;
 use tidegate_domain::*;
 
@@ -16,6 +18,9 @@ impl Transit for FaultyLedger {
 
     async fn begin(&self, batch: Vec<Extension>) -> Result<Vec<Begun>, LedgerError> {
         self.sender_fault()?;
-        self.ledger.begin(batch).await
+        let begun = self.ledger.begin(batch).await?;
+        let count = begun.iter().filter(|begun| matches!(begun, Begun::Begun { .. })).count();
+        self.begun.fetch_add(count, Ordering::SeqCst);
+        Ok(begun)
     }
 }

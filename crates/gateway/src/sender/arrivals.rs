@@ -4,7 +4,7 @@ use tidegate_domain::{
     Begun, Bus, BusError, Claim, Consumer, Extension, Ledger, LedgerError, Outcome, QueueName, Settlement,
     Transit,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 
 /// Messages of one queue that come over a bus. Whoever receives a record asks the ledger before it begins: of all who
 /// hold the same record, and of all records of the same message, one attempt alone comes about.
@@ -16,7 +16,15 @@ pub struct Arrivals {
     pub ledger: Arc<dyn Ledger>,
     pub queue: QueueName,
     desk: Mutex<Desk>,
+    copies: mpsc::Sender<Claim>,
 }
+
+/// Copies that wait for the bus. Beyond, they are not published.
+const COPIES_MAX: usize = 1_024;
+/// Copies of one publication.
+const COPIES_BATCH: usize = 64;
+/// The token of a copy: no lease has it.
+const COPY_TOKEN: u64 = 0;
 
 #[derive(Debug, Default)]
 struct Desk {
@@ -40,7 +48,20 @@ impl Arrivals {
         ledger: Arc<dyn Ledger>,
         queue: QueueName,
     ) -> Self {
-        Self { bus, transit, ledger, queue, desk: Mutex::default() }
+        let (copies, waiting) = mpsc::channel(COPIES_MAX);
+        tokio::spawn(publish_copies(bus.clone(), waiting));
+        Self { bus, transit, ledger, queue, desk: Mutex::default(), copies }
+    }
+
+    /// Tells the bus of messages that came here without it, behind their recipient's message before. The copies are for
+    /// other listeners: their token begins nothing, and nothing waits for them.
+    pub fn copy(&self, claims: &[Claim]) {
+        for claim in claims {
+            if self.copies.try_send(Claim { token: COPY_TOKEN, ..claim.clone() }).is_err() {
+                metrics::counter!("tidegate_bus_copies_dropped_total", "queue" => self.queue.to_string())
+                    .increment(1);
+            }
+        }
     }
 
     /// Up to so many messages to begin with now, waiting up to `wait_ms` for the first record.
@@ -53,6 +74,13 @@ impl Arrivals {
         };
         if received.is_empty() {
             *received = consumer.receive(max, wait_ms).await?;
+            let all = received.len();
+            received.retain(|claim| claim.token != COPY_TOKEN);
+            self.count("copy", all - received.len());
+            if received.is_empty() && all > 0 {
+                // Copies that are not marked as done come again, and are passed over again.
+                let _ = consumer.done().await;
+            }
         }
         if received.is_empty() {
             return Ok(Vec::new());
@@ -67,10 +95,14 @@ impl Arrivals {
         drop(desk);
         let count = records.len();
         let begun: Vec<Claim> = records.into_iter().zip(begun).filter_map(owned).collect();
-        let counter = |result| metrics::counter!("tidegate_bus_received_total", "queue" => self.queue.to_string(), "result" => result);
-        counter("begun").increment(begun.len() as u64);
-        counter("stale").increment((count - begun.len()) as u64);
+        self.count("begun", begun.len());
+        self.count("stale", count - begun.len());
         Ok(self.with_texts(begun).await)
+    }
+
+    fn count(&self, result: &'static str, count: usize) {
+        metrics::counter!("tidegate_bus_received_total", "queue" => self.queue.to_string(), "result" => result)
+            .increment(count as u64);
     }
 
     /// Leaves those who share the queue's records, so that the others get what comes.
@@ -106,6 +138,14 @@ impl Arrivals {
             let _ = self.ledger.settle(back).await;
         }
         whole
+    }
+}
+
+/// Ends with the last handle to the queue's arrivals. A copy that the bus does not take is given up.
+async fn publish_copies(bus: Arc<dyn Bus>, mut waiting: mpsc::Receiver<Claim>) {
+    let mut batch = Vec::new();
+    while waiting.recv_many(&mut batch, COPIES_BATCH).await > 0 {
+        bus.publish(std::mem::take(&mut batch)).await;
     }
 }
 

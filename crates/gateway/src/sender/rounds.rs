@@ -4,7 +4,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tidegate_domain::{Claim, ClaimRequest, Extension, LedgerError, MessageId, Outcome, Settled, Settlement};
+use tidegate_domain::{
+    Advanced, Claim, ClaimRequest, Extension, LedgerError, MessageId, Outcome, Settled, Settlement,
+};
 use tokio::time::Instant;
 
 use super::Sender;
@@ -20,7 +22,7 @@ const CLAIM_WAIT_MS: u64 = 500;
 const BREAKER_STEP: Duration = Duration::from_millis(500);
 
 type Claimed = Result<Vec<Claim>, ClaimError>;
-type SettledBatch = (Vec<Settlement>, Result<Vec<Settled>, LedgerError>);
+type SettledBatch = (Vec<Settlement>, Result<Vec<Advanced>, LedgerError>);
 
 /// One claim, any number of attempts and one settle call under way at the same time, all in one task: what
 /// ends while a settle call runs goes into the next one, so batches grow with the load.
@@ -32,6 +34,9 @@ pub struct Rounds {
     stop: Stop,
     stopped_at: Option<Instant>,
     claiming: Option<BoxFuture<'static, Claimed>>,
+    /// The last claim got less than it asked for: no other recipient waits.
+    claim_fell_short: bool,
+    claim_max: usize,
     attempts: FuturesUnordered<BoxFuture<'static, Settlement>>,
     tokens: HashMap<MessageId, u64>,
     ended: Vec<Settlement>,
@@ -48,6 +53,8 @@ impl Rounds {
             stop,
             stopped_at: None,
             claiming: None,
+            claim_fell_short: false,
+            claim_max: 0,
             attempts: FuturesUnordered::new(),
             tokens: HashMap::new(),
             ended: Vec::new(),
@@ -104,6 +111,7 @@ impl Rounds {
             return;
         }
         let max = self.room().min(self.sender.channel.permits());
+        self.claim_max = max;
         if max == 0 {
             // The breaker is open. Others of the channel may close it sooner than it would by itself.
             let wait = self.sender.channel.wait().clamp(BREAKER_STEP / 10, BREAKER_STEP);
@@ -140,6 +148,7 @@ impl Rounds {
         match claimed {
             Ok(claims) => {
                 self.claim_backoff.succeeded();
+                self.claim_fell_short = claims.len() < self.claim_max;
                 claims.into_iter().for_each(|claim| self.begin_attempt(claim));
             }
             Err(error) => self.claim_backoff.failed(&error),
@@ -179,6 +188,7 @@ impl Rounds {
         self.settling_len = batch.len();
         let (ledger, delay) = (self.sender.ledger.clone(), self.settle_backoff.delay());
         let (queues, lease_ms) = (self.sender.queues.clone(), self.sender.settings.lease_ms);
+        let goes_on = self.goes_on();
         self.settling = Some(
             async move {
                 if !delay.is_zero() {
@@ -188,11 +198,25 @@ impl Rounds {
                     let _ = queues.extend(batch.iter().map(extend).collect()).await;
                     tokio::time::sleep(delay).await;
                 }
-                let settled = ledger.settle(batch.clone()).await;
+                let settled = if goes_on {
+                    ledger.advance(batch.clone(), lease_ms).await
+                } else {
+                    let alone = |settled| Advanced { settled, next: None };
+                    ledger.settle(batch.clone()).await.map(|all| all.into_iter().map(alone).collect())
+                };
                 (batch, settled)
             }
             .boxed(),
         );
+    }
+
+    /// Whether recipients' next messages are taken along with the settlements: only while no other recipient waits, since
+    /// lanes and due times have no say in it, and with a place left over, so that a claim sees when that changes.
+    fn goes_on(&self) -> bool {
+        self.stopped_at.is_none()
+            && self.claim_fell_short
+            && self.room() > 0
+            && self.sender.channel.permits() > 0
     }
 
     /// A batch that failed is settled again: fencing makes a repetition harmless, and until it succeeds the
@@ -201,11 +225,18 @@ impl Rounds {
         self.settling = None;
         self.settling_len = 0;
         match settled {
-            Ok(results) => {
+            Ok(mut results) => {
                 self.settle_backoff.succeeded();
+                let next: Vec<Claim> =
+                    results.iter_mut().filter_map(|advanced| advanced.next.take()).collect();
+                if let Some(arrivals) = &self.sender.arrivals {
+                    arrivals.copy(&next);
+                }
+                next.into_iter().for_each(|claim| self.begin_attempt(claim));
                 // A quick recipient's ack ends the message before its sender does: nothing is lost with that lease.
-                let is_done = |(settlement, settled): &(&Settlement, &Settled)| {
-                    **settled == Settled::Done || matches!(settlement.outcome, Outcome::Accepted { .. })
+                let is_done = |(settlement, advanced): &(&Settlement, &Advanced)| {
+                    advanced.settled == Settled::Done
+                        || matches!(settlement.outcome, Outcome::Accepted { .. })
                 };
                 let (done, lost): (Vec<_>, Vec<_>) = batch.iter().zip(&results).partition(is_done);
                 done.iter().for_each(|(settlement, _)| self.sender.tally.settled(settlement));

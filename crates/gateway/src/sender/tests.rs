@@ -281,3 +281,29 @@ impl Bench {
         }
     }
 }
+
+/// Messages of one recipient.
+async fn chain(bench: &Bench, count: usize) -> Vec<MessageId> {
+    let admission = |n: usize| Admission {
+        recipient: Some(Recipient::new("ann").unwrap()),
+        ..Admission::new(QueueName::new("sms").unwrap(), Bytes::from(n.to_string()))
+    };
+    let admitted = bench.ledger.admit((0..count).map(admission).collect()).await.unwrap();
+    let id = |admitted: Admitted| match admitted {
+        Admitted::Admitted { id, .. } => id,
+        other => panic!("{other:?}"),
+    };
+    admitted.into_iter().map(id).collect()
+}
+
+#[tokio::test]
+async fn a_recipients_next_messages_come_with_the_settlements() {
+    let bench = Bench::start(0, PATIENT);
+    let ids = chain(&bench, 30).await;
+    bench.until(ids[29], |record| record.status == Status::Delivered).await;
+    let claimed = bench.ledger.claimed.load(Ordering::SeqCst);
+    assert!(claimed < 15, "{claimed} of 30 messages took a claim of their own");
+    let delivered = bench.channel.delivered.lock().unwrap().clone();
+    assert_eq!(delivered, (0..30).map(|n| n.to_string()).collect::<Vec<_>>(), "in order, once each");
+    assert_eq!(bench.stop().await.counts().await.unwrap().leased, 0);
+}

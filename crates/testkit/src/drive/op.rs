@@ -17,6 +17,11 @@ pub enum Op {
         lease_ms: u64,
     },
     Settle(Vec<Settle>),
+    /// Settles, and takes the recipients' next messages along.
+    Advance {
+        batch: Vec<Settle>,
+        lease_ms: u64,
+    },
     AdvanceMs(u64),
     PutQuota {
         user: u8,
@@ -69,7 +74,9 @@ pub fn ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
         8 => vec(admit(), 1..6).prop_map(Op::Admit),
         8 => (0..2u8, select(vec![0usize, 1, 2, 3, 12]), select(vec![0, 50, 1_000, 30_000]))
             .prop_map(|(queue, max, lease_ms)| Op::Claim { queue, max, lease_ms }),
-        8 => vec(settle(), 1..5).prop_map(Op::Settle),
+        6 => vec(settle(), 1..5).prop_map(Op::Settle),
+        4 => (vec(settle(), 1..5), select(vec![50, 1_000, 30_000]))
+            .prop_map(|(batch, lease_ms)| Op::Advance { batch, lease_ms }),
         8 => transit_op(2),
         4 => advance_ms().prop_map(Op::AdvanceMs),
         2 => (0..3u8, 1..6u32, select(vec![1, 100, 60_000]))

@@ -1,8 +1,8 @@
 use anyhow::{Context, ensure};
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    Admitted, Claim, ClaimRequest, Clock, Due, Ledger, MessageId, MessageRecord, OnLimit, Queues, Settlement,
-    Status, Timestamp,
+    Admitted, Advanced, Claim, ClaimRequest, Clock, Due, Ledger, MessageId, MessageRecord, OnLimit, Queues,
+    Settlement, Status, Timestamp,
 };
 
 use super::op::{Admit, Op, Settle};
@@ -40,6 +40,7 @@ impl<'a> Pair<'a> {
             Op::Admit(batch) => self.admit(batch).await?,
             Op::Claim { queue, max, lease_ms } => self.claim(*queue, *max, *lease_ms).await?,
             Op::Settle(batch) => self.settle(batch).await?,
+            Op::Advance { batch, lease_ms } => self.advance(batch, *lease_ms).await?,
             Op::AdvanceMs(ms) => self.subject.clock.advance_ms(*ms),
             Op::PutQuota { user, limit, window_ms } => {
                 let user = crate::conformance::user(&format!("user{user}"));
@@ -151,6 +152,26 @@ impl<'a> Pair<'a> {
     }
 
     async fn settle(&mut self, batch: &[Settle]) -> anyhow::Result<()> {
+        let [ours, theirs] = self.settlements(batch);
+        let ours = self.subject.ledger().settle(ours).await?;
+        agree(&ours, &self.model.settle(theirs).await?)
+    }
+
+    async fn advance(&mut self, batch: &[Settle], lease_ms: u64) -> anyhow::Result<()> {
+        // What has expired and was not noticed may be in the way.
+        self.subject.ledger().sweep().await?;
+        let [ours, theirs] = self.settlements(batch);
+        let ours = self.subject.ledger().advance(ours, lease_ms).await?;
+        let theirs = self.model.advance(theirs, lease_ms).await?;
+        let settled =
+            |all: &[Advanced]| all.iter().map(|one| (one.settled, one.next.is_some())).collect::<Vec<_>>();
+        agree(&settled(&ours), &settled(&theirs))?;
+        let next = |all: Vec<Advanced>| all.into_iter().filter_map(|one| one.next).collect::<Vec<_>>();
+        self.leased(&next(ours), &next(theirs))
+    }
+
+    /// What is to be settled, as the subject and as the model call it.
+    fn settlements(&self, batch: &[Settle]) -> [Vec<Settlement>; 2] {
         let chosen: Vec<_> = batch
             .iter()
             .filter_map(|settle| {
@@ -158,17 +179,15 @@ impl<'a> Pair<'a> {
                 Some((self.leases[place], settle))
             })
             .collect();
-        let batch_of = |side: usize| {
+        [0, 1].map(|side: usize| {
             let settlements = chosen.iter().map(|(lease, settle)| Settlement {
                 id: lease[side].0,
                 token: lease[side].1,
                 outcome: settle.outcome.clone(),
                 latency_ms: settle.latency_ms,
             });
-            settlements.collect::<Vec<_>>()
-        };
-        let ours = self.subject.ledger().settle(batch_of(0)).await?;
-        agree(&ours, &self.model.settle(batch_of(1)).await?)
+            settlements.collect()
+        })
     }
 
     /// The subject's claims with the model's ids and tokens.

@@ -17,7 +17,9 @@ pub fn queue_ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
         9 => vec(expiring_admit(), 1..6).prop_map(Op::Admit),
         7 => (0..QUEUES, select(vec![1usize, 2, 3, 12]), select(vec![50, 1_000, 30_000]))
             .prop_map(|(queue, max, lease_ms)| Op::Claim { queue, max, lease_ms }),
-        8 => vec(settle_or_accept(), 1..5).prop_map(Op::Settle),
+        6 => vec(settle_or_accept(), 1..5).prop_map(Op::Settle),
+        4 => (vec(settle_or_accept(), 1..5), select(vec![50, 1_000, 30_000]))
+            .prop_map(|(batch, lease_ms)| Op::Advance { batch, lease_ms }),
         7 => transit_op(QUEUES),
         4 => advance_ms().prop_map(Op::AdvanceMs),
         1 => (0..3u8, 1..6u32, select(vec![1, 100, 60_000]))

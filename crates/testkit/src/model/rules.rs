@@ -1,8 +1,8 @@
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    Admission, Admitted, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Idempotency, Lane,
-    MessageId, MessageRecord, OnLimit, Order, Outcome, QueueName, Settled, Settlement, Status, Timestamp,
-    UserId,
+    Admission, Admitted, Advanced, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Idempotency,
+    Lane, MessageId, MessageRecord, OnLimit, Order, Outcome, QueueName, Settled, Settlement, Status,
+    Timestamp, UserId,
 };
 
 use super::quotas::Account;
@@ -131,30 +131,52 @@ impl Rules {
         while claims.len() < max
             && let Some(place) = self.choose(&request.queue, now)
         {
-            let token = self.next_token();
-            let row = &mut self.rows[place];
-            let attempt = row.spent + 1;
-            let until = now.plus_ms(request.lease_ms);
-            row.lease = Some(Lease { token, until, attempt, in_transit });
-            let record = row.record.clone();
-            claims.push(Claim {
-                id: record.id,
-                queue: record.queue,
-                recipient: record.recipient,
-                lane: record.lane,
-                user: record.user,
-                admitted_at: record.admitted_at,
-                attempt,
-                failures: row.failures,
-                ack_attempts: row.acks,
-                ack_required: record.ack_required,
-                headers: record.headers,
-                token,
-                lease_until: until,
-                body: Some(record.body),
-            });
+            claims.push(self.lease_row(place, request.lease_ms, in_transit, now));
         }
         claims
+    }
+
+    fn lease_row(&mut self, place: usize, lease_ms: u64, in_transit: bool, now: Timestamp) -> Claim {
+        let token = self.next_token();
+        let row = &mut self.rows[place];
+        let attempt = row.spent + 1;
+        let until = now.plus_ms(lease_ms);
+        row.lease = Some(Lease { token, until, attempt, in_transit });
+        let record = row.record.clone();
+        Claim {
+            id: record.id,
+            queue: record.queue,
+            recipient: record.recipient,
+            lane: record.lane,
+            user: record.user,
+            admitted_at: record.admitted_at,
+            attempt,
+            failures: row.failures,
+            ack_attempts: row.acks,
+            ack_required: record.ack_required,
+            headers: record.headers,
+            token,
+            lease_until: until,
+            body: Some(record.body),
+        }
+    }
+
+    pub fn advance(&mut self, settlement: Settlement, lease_ms: u64, now: Timestamp) -> Advanced {
+        let (id, ends) = (settlement.id, settlement.outcome.ends_message());
+        let settled = self.settle(settlement, now);
+        let next = if settled == Settled::Done && ends { self.next_of_chain(id, now) } else { None };
+        let next = next.map(|place| self.lease_row(place, lease_ms, false, now));
+        Advanced { settled, next }
+    }
+
+    /// The next message of an ended one's recipient, if it could be claimed now.
+    fn next_of_chain(&self, ended: MessageId, now: Timestamp) -> Option<usize> {
+        let ended = self.rows.iter().find(|row| row.record.id == ended).filter(|row| row.strict)?;
+        if self.paused.contains(&ended.record.queue) {
+            return None;
+        }
+        (0..self.rows.len())
+            .find(|&place| self.rows[place].waits_in_chain_of(ended) && self.is_claimable(place, now))
     }
 
     pub(super) fn next_token(&mut self) -> u64 {

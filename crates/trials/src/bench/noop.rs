@@ -14,9 +14,9 @@ use tidegate_adapters::channels::log::LogChannel;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Admission, Admitted, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health, Ledger,
-    LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement, Slot,
-    SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
+    Admission, Admitted, Advanced, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health,
+    Ledger, LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement,
+    Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 
 mod queues;
@@ -73,6 +73,10 @@ impl Ledger for NoLedger {
 
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
         Ok(batch.iter().map(|_| Settled::LostLease).collect())
+    }
+
+    async fn advance(&self, batch: Vec<Settlement>, _: u64) -> Result<Vec<Advanced>, LedgerError> {
+        Ok(batch.iter().map(|_| Advanced { settled: Settled::LostLease, next: None }).collect())
     }
 
     async fn put_quota(&self, _: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {

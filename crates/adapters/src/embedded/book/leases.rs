@@ -2,6 +2,7 @@
 
 use tidegate_domain::{AttemptResult, Extension, Outcome, QueueName, Settled, Settlement, Status, Timestamp};
 
+use super::super::line::Slot;
 use super::super::rows::{AttemptRow, OutcomeRow};
 use super::{Book, Group, Lease, Leased, Undo};
 
@@ -35,25 +36,64 @@ impl Book {
         let mut leased = Vec::new();
         while leased.len() < max {
             let Some(slot) = self.line.take(queue, now) else { break };
-            let entry = self.line.entry(slot);
-            let (seq, tries) = (entry.seq, entry.tries);
-            let (token, until) = (self.take_token(), now.plus_ms(lease_ms));
-            self.leases.insert(seq, Lease { slot, token, until, settling: false, in_transit });
-            self.leases_by_end.insert((until, seq));
-            if let Some(queue) = self.queues.get_mut(queue) {
-                queue.leased += 1;
-                queue.in_transit += usize::from(in_transit);
-            }
-            leased.push(Leased {
-                seq,
-                attempt: tries.last + 1,
-                failures: tries.failures.into(),
-                ack_attempts: tries.acks.into(),
-                token,
-                until,
-            });
+            leased.push(self.lease_taken(slot, queue, lease_ms, in_transit, now));
         }
         leased
+    }
+
+    /// A lease on a message that was taken from its lane.
+    fn lease_taken(
+        &mut self,
+        slot: Slot,
+        queue: u16,
+        lease_ms: u64,
+        in_transit: bool,
+        now: Timestamp,
+    ) -> Leased {
+        let entry = self.line.entry(slot);
+        let (seq, tries) = (entry.seq, entry.tries);
+        let (token, until) = (self.take_token(), now.plus_ms(lease_ms));
+        self.leases.insert(seq, Lease { slot, token, until, settling: false, in_transit });
+        self.leases_by_end.insert((until, seq));
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.leased += 1;
+            queue.in_transit += usize::from(in_transit);
+        }
+        Leased {
+            seq,
+            attempt: tries.last + 1,
+            failures: tries.failures.into(),
+            ack_attempts: tries.acks.into(),
+            token,
+            until,
+        }
+    }
+
+    /// Settles, and says which message of the same recipient comes next, if this one ends.
+    pub(in crate::embedded) fn advance(
+        &mut self,
+        settlement: Settlement,
+        now: Timestamp,
+        group: &mut Group,
+    ) -> (Settled, Option<u64>) {
+        let lease = self.leases.get(&settlement.id.seq()).filter(|_| settlement.outcome.ends_message());
+        let next = lease.and_then(|lease| self.line.behind(lease.slot));
+        let settled = self.settle(settlement, now, group);
+        (settled, next.filter(|_| settled == Settled::Done))
+    }
+
+    /// Leases this very message, if a claim could take it now.
+    pub(in crate::embedded) fn follow(
+        &mut self,
+        seq: u64,
+        lease_ms: u64,
+        now: Timestamp,
+    ) -> Option<(QueueName, Leased)> {
+        let slot = self.line.find(seq)?;
+        let queue = self.line.entry(slot).queue;
+        let name = self.queues.get(queue).filter(|queue| !queue.paused)?.name.clone();
+        let taken = self.line.take_head(slot, now);
+        taken.then(|| (name, self.lease_taken(slot, queue, lease_ms, false, now)))
     }
 
     /// What will be claimed next for the first time and has no text in memory, as far as can be foreseen. Asked

@@ -25,7 +25,7 @@ pub(super) fn text(changed: Changed) -> Vec<String> {
         Changed::DeadDeleted(deleted) => deleted.iter().map(|deleted| format!("{deleted}")).collect(),
         Changed::Paused(known) => vec![format!("{known}")],
         Changed::Failed(error) => panic!("nothing is damaged: {error}"),
-        Changed::Popped(_) => panic!("its texts have to be fetched"),
+        Changed::Popped(_) | Changed::Advanced { .. } => panic!("its texts have to be fetched"),
     }
 }
 

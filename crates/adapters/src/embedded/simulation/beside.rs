@@ -118,6 +118,8 @@ async fn model_change(model: &ModelLedger, change: Change) -> Changed {
         Change::PutSlotConfig(name, rule) => {
             Changed::SlotConfig(model.put_slot_config(name, rule).await.unwrap())
         }
-        Change::Pop { .. } | Change::Purge { .. } => panic!("not asked of the model: {change:?}"),
+        Change::Pop { .. } | Change::Purge { .. } | Change::Advance { .. } => {
+            panic!("not asked of the model: {change:?}")
+        }
     }
 }

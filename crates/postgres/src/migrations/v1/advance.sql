@@ -1,0 +1,51 @@
+-- Settles, and leases the recipients' next messages to the same caller, where a settlement ended its message and a claim could
+-- take the next one now. `wakes` is the queue in which there may be something for others to take.
+--
+-- What settles holds the chain, and the next message steps forward in this very transaction: no claim can see it before.
+-- A next message that has expired and is still in the way is left to the sweep: expiring it here would lock chains out of
+-- their order.
+CREATE FUNCTION advance(
+    p_seq bigint[], p_ms bigint[], p_token bigint[], p_kind smallint[], p_delay_ms bigint[], p_latency_ms bigint[],
+    p_reason text[], p_lease_ms bigint[]
+) RETURNS TABLE (
+    seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
+    recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
+    queue text, place integer, wakes text
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    places integer[];
+    queues text[];
+    recipients text[];
+    settled_at integer[];
+    settled_in text[];
+    claim_number bigint;
+BEGIN
+    -- A message keeps its queue and its recipient, so they can be read before anything is locked.
+    SELECT array_agg(i.n), array_agg(p.queue), array_agg(p.recipient) INTO places, queues, recipients
+    FROM unnest(p_seq, p_kind, p_lease_ms) WITH ORDINALITY AS i (seq, kind, lease_ms, n)
+    JOIN pending p ON p.seq = i.seq AND p.chained
+    WHERE i.lease_ms IS NOT NULL AND i.kind IN (0, 2, 4);
+    SELECT coalesce(array_agg(s.place), '{}'), coalesce(array_agg(s.queue), '{}') INTO settled_at, settled_in
+    FROM settle(p_seq, p_ms, p_token, p_kind, p_delay_ms, p_latency_ms, p_reason) s;
+    now := now_ms();
+    IF cardinality(places) > 0 AND places && settled_at THEN
+        claim_number := nextval('lease_seq');
+    END IF;
+    RETURN QUERY
+    WITH leased AS (
+        UPDATE pending p SET token = claim_number * 65536 + c.place % 65536, ends_at = now + p_lease_ms[c.place]
+        FROM unnest(places, queues, recipients) AS c (place, queue, recipient)
+        WHERE c.place = ANY (settled_at) AND p.queue = c.queue AND p.recipient = c.recipient AND p.chained AND p.is_head
+            AND p.token IS NULL AND p.claimable_at <= now AND (p.expires_at IS NULL OR p.expires_at > now)
+            AND NOT EXISTS (SELECT FROM queue q WHERE q.name = c.queue AND q.paused)
+        RETURNING c.place, p.seq, p.token, p.ends_at, p.spent, p.failures, p.acks
+    )
+    SELECT l.seq, l.token, l.ends_at, l.spent + 1, l.failures, l.acks, m.admitted_at, m.recipient, m.lane, m.user_id,
+        m.ack_required, m.headers, m.body, m.checksum, m.queue, s.place, CASE WHEN l.seq IS NULL THEN s.queue END
+    FROM unnest(settled_at, settled_in) AS s (place, queue)
+    LEFT JOIN leased l ON l.place = s.place
+    LEFT JOIN message m ON m.seq = l.seq;
+END
+$$;
