@@ -18,12 +18,14 @@ DECLARE
     places integer[];
     queues text[];
     recipients text[];
+    behind bigint[];
     settled_at integer[];
     settled_in text[];
     claim_number bigint;
 BEGIN
-    -- A message keeps its queue and its recipient, so they can be read before anything is locked.
-    SELECT array_agg(i.n), array_agg(p.queue), array_agg(p.recipient) INTO places, queues, recipients
+    -- A leased message keeps its queue, its recipient and its place, so they can be read before anything is locked.
+    SELECT array_agg(i.n), array_agg(p.queue), array_agg(p.recipient), array_agg(p.place)
+    INTO places, queues, recipients, behind
     FROM unnest(p_seq, p_kind, p_lease_ms) WITH ORDINALITY AS i (seq, kind, lease_ms, n)
     JOIN pending p ON p.seq = i.seq AND p.chained
     WHERE i.lease_ms IS NOT NULL AND i.kind IN (0, 2, 4);
@@ -36,9 +38,14 @@ BEGIN
     RETURN QUERY
     WITH leased AS (
         UPDATE pending p SET token = claim_number * 65536 + c.place % 65536, ends_at = now + p_lease_ms[c.place]
-        FROM unnest(places, queues, recipients) AS c (place, queue, recipient)
-        WHERE c.place = ANY (settled_at) AND p.queue = c.queue AND p.recipient = c.recipient AND p.chained AND p.is_head
-            AND p.token IS NULL AND p.claimable_at <= now AND (p.expires_at IS NULL OR p.expires_at > now)
+        FROM unnest(places, queues, recipients, behind) AS c (place, queue, recipient, behind)
+        -- Behind the ended one, and not among all that the chain's index remembers.
+        CROSS JOIN LATERAL (
+            SELECT n.seq FROM pending n
+            WHERE n.queue = c.queue AND n.recipient = c.recipient AND n.chained AND n.place > c.behind
+            ORDER BY n.place LIMIT 1) next
+        WHERE c.place = ANY (settled_at) AND p.seq = next.seq AND p.is_head AND p.token IS NULL
+            AND p.claimable_at <= now AND (p.expires_at IS NULL OR p.expires_at > now)
             AND NOT EXISTS (SELECT FROM queue q WHERE q.name = c.queue AND q.paused)
         RETURNING c.place, p.seq, p.token, p.ends_at, p.spent, p.failures, p.acks
     )
