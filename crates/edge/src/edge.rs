@@ -47,7 +47,8 @@ struct Inner {
 
 /// How far a request got without waiting.
 enum Step {
-    Refused(ApiError),
+    /// Boxed, like the others that are rare.
+    Refused(Box<(ApiError, Option<Question>)>),
     Routed(RouteFuture<Infallible>),
     /// Boxed, so that requests that need not wait are not moved about in its size.
     Limited(Question, Box<(Request, Route)>),
@@ -125,7 +126,7 @@ impl Inner {
         let checked = head::check(&request, self.limits.header_bytes_max, self.open)
             .and_then(|()| self.check_site(&request));
         match checked.and_then(|()| self.authenticator.admit(&request)) {
-            Err(error) => Step::Refused(error),
+            Err(error) => self.refuse(error, &request),
             Ok(Access::Public) => self.admit(None, request, route),
             Ok(Access::Granted(principal)) => self.admit(Some(principal), request, route),
             Ok(Access::Unverified(attempt)) => Step::Unverified(attempt, request, route.clone()),
@@ -142,19 +143,45 @@ impl Inner {
 
     /// The sender is known; the policies are next. Most requests of most gateways have none to wait for.
     fn admit(&self, principal: Option<Principal>, mut request: Request, route: &mut Route) -> Step {
-        let question = match &self.gate {
-            // Whoever probes takes a 429 for an illness, and restarts the gateway.
-            Some(gate) if !is_probe(request.uri().path()) => gate.ask(&request, principal.as_ref()),
-            _ => Ok(None),
+        let question = match self.gate_of(&request) {
+            Some(gate) => gate.ask(&request, principal.as_ref()),
+            None => Ok(None),
         };
         if let Some(principal) = principal {
             request.extensions_mut().insert(principal);
         }
         match question {
-            Err(error) => Step::Refused(error),
+            Err(error) => self.refuse(error, &request),
             Ok(None) => Step::Routed(route.call(request)),
             Ok(Some(question)) => Step::Limited(question, Box::new((request, route.clone()))),
         }
+    }
+
+    /// The request gets no further, but the policies by address count it.
+    fn refuse(&self, error: ApiError, request: &Request) -> Step {
+        let question = self.gate_of(request).and_then(|gate| gate.ask_by_address(request));
+        Step::Refused(Box::new((error, question)))
+    }
+
+    /// None for probes: whoever probes takes a 429 for an illness, and restarts the gateway.
+    fn gate_of(&self, request: &Request) -> Option<&PolicyGate> {
+        self.gate.as_ref().filter(|_| !is_probe(request.uri().path()))
+    }
+
+    async fn refused(&self, error: ApiError, question: Option<Question>) -> Response {
+        let signature = match (&self.gate, question) {
+            (Some(gate), Some(question)) => match gate.decide(question).await {
+                Ok(signature) => Some((gate, signature)),
+                Err(denial) => return denial,
+            },
+            _ => None,
+        };
+        self.authenticator.hold(&error).await;
+        let mut response = error.into_response();
+        if let Some((gate, signature)) = signature {
+            gate.sign(Some(signature), &mut response);
+        }
+        response
     }
 
     async fn limited(&self, question: Question, waiting: Box<(Request, Route)>) -> Response {
@@ -186,14 +213,14 @@ async fn finish(step: Step, exchange: Exchange) -> Result<Response, Infallible> 
     let step = match step {
         Step::Unverified(attempt, request, mut route) => match edge.authenticator.verify(attempt).await {
             Ok(principal) => edge.admit(Some(principal), request, &mut route),
-            Err(error) => Step::Refused(error),
+            Err(error) => edge.refuse(error, &request),
         },
         step => step,
     };
     let response = match step {
-        Step::Refused(error) => {
-            edge.authenticator.hold(&error).await;
-            error.into_response()
+        Step::Refused(refused) => {
+            let (error, question) = *refused;
+            edge.refused(error, question).await
         }
         Step::Routed(routed) => edge.unlimited(routed).await,
         Step::Limited(question, waiting) => edge.limited(question, waiting).await,

@@ -6,7 +6,9 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
-use tidegate_domain::limits::{Asked, BucketRule, Policies, Policy, Snapshot, Tightest, Verdict};
+use tidegate_domain::limits::{
+    Asked, BucketRule, KeyStrategy, Policies, Policy, Snapshot, Tightest, Verdict,
+};
 
 use crate::{ApiError, Principal};
 
@@ -79,12 +81,29 @@ impl PolicyGate {
         request: &Request,
         principal: Option<&Principal>,
     ) -> Result<Option<Question>, ApiError> {
+        self.ask_those(request, principal, |_| true)
+    }
+
+    /// The same of a request that is refused before anything is known about it but its address. It counts there: else
+    /// guessing credentials and sending nonsense would be free.
+    pub(crate) fn ask_by_address(&self, request: &Request) -> Option<Question> {
+        let by_address = |policy: &Policy| matches!(policy.key, KeyStrategy::Ip);
+        // An address is never missing.
+        self.ask_those(request, None, by_address).unwrap_or_default()
+    }
+
+    fn ask_those(
+        &self,
+        request: &Request,
+        principal: Option<&Principal>,
+        which: fn(&Policy) -> bool,
+    ) -> Result<Option<Question>, ApiError> {
         let in_force = self.policies.in_force();
         let (method, path) = (request.method().as_str(), &*decoded(request.uri().path()));
         let mut caller = Caller::new(request, principal, &self.options);
         let mut asked = Vec::new();
         for (place, known) in in_force.iter().enumerate() {
-            if known.policy.is_about(method, path) {
+            if which(&known.policy) && known.policy.is_about(method, path) {
                 asked.push((place, caller.key(&known.policy)?));
             }
         }
@@ -102,7 +121,8 @@ impl PolicyGate {
         let style = self.options.headers;
         let signature = Signature {
             told: tightest.and_then(|(policy, tightest)| {
-                Told::new(style, &policy.name, &tightest.rule, tightest.standing?)
+                let told = Told::new(style, &policy.name, &tightest.rule, tightest.standing?)?;
+                Some(if verdict.passed { told } else { told.denied(tightest.retry_after_ns) })
             }),
             degraded: verdict.degraded,
             debug: if question.debug { headers::debug(verdict.degraded, tightest) } else { HeaderMap::new() },

@@ -12,10 +12,12 @@ use tidegate_domain::limits::{
     BucketCounts, BucketRule, Buckets, BucketsError, PolicyId, PolicyRule, Standing, Take, Taken,
 };
 
-use self::shard::{Found, Rules, Shard};
+use self::shard::{Found, Room, Rules, Shard};
 
 /// Policies about one request, as a rule; more of them cost an allocation.
 const USUAL: usize = 4;
+
+const BUCKETS_PER_SHARD_MIN: usize = 4;
 
 /// The [`Buckets`] of one process.
 ///
@@ -37,7 +39,7 @@ pub struct Options {
     /// Buckets kept at the same time. Beyond, those that are full again make room, and if there is none, others
     /// are given up such that nobody gains by it.
     pub buckets_max: usize,
-    /// Rounded up to a power of two.
+    /// At most: a power of two, and no more than give each shard some buckets to choose from when one has to go.
     pub shards: usize,
 }
 
@@ -65,9 +67,10 @@ impl Options {
 
 impl MemoryBuckets {
     pub fn new(options: Options, clock: Arc<dyn Clock>) -> Self {
-        let count = options.shards.max(1).next_power_of_two();
-        let max = options.buckets_max.div_ceil(count).max(1);
-        let shards = (0..count).map(|_| Padded(Mutex::new(Shard::new(max)))).collect();
+        let most = options.shards.min(options.buckets_max / BUCKETS_PER_SHARD_MIN).max(1);
+        let count = 1 << most.ilog2();
+        let room = Arc::new(Room::new(options.buckets_max));
+        let shards = (0..count).map(|_| Padded(Mutex::new(Shard::new(room.clone())))).collect();
         Self { clock, hasher: RandomState::new(), shards }
     }
 

@@ -56,3 +56,23 @@ fn full_buckets_make_room_first() {
     store.sweep();
     assert_eq!(store.counts().buckets, Some(0));
 }
+
+/// In both ways: a store does not hold more than it was told to, and gives nothing up before it holds that many. With a
+/// part of the room for each shard, neither is true.
+#[test]
+fn the_most_that_is_kept_is_exact() {
+    for buckets_max in [1, 10, 100, 1_000] {
+        let clock = Arc::new(TestClock::new());
+        let store = store(Options::new(buckets_max), clock, &[rule(10, 1.0)]);
+        for client in 0..buckets_max {
+            assert!(take(&store, &[(0, &format!("client {client}"))]).passed);
+        }
+        let counts = store.counts();
+        assert_eq!((counts.buckets, counts.forced_evictions), (Some(buckets_max as u64), 0));
+        for stranger in 0..buckets_max {
+            take(&store, &[(0, &format!("stranger {stranger}"))]);
+        }
+        let counts = store.counts();
+        assert_eq!((counts.buckets, counts.forced_evictions), (Some(buckets_max as u64), buckets_max as u64));
+    }
+}

@@ -59,6 +59,12 @@ impl Told {
         Some(Self { limit, remaining, reset_s: seconds(standing.full_in_ns), draft })
     }
 
+    /// Of a denial: the reset is when the next request can pass, as `Retry-After` says. When the bucket is full again is
+    /// of no use to a client that waits, and two times in one answer are one too many.
+    pub fn denied(self, retry_after_ns: u64) -> Self {
+        Self { reset_s: seconds(retry_after_ns).max(1), ..self }
+    }
+
     pub fn put(self, headers: &mut HeaderMap) {
         if let Some((name, window_s)) = self.draft {
             draft11::put(headers, name.as_str(), self.limit, window_s, self.remaining, Some(self.reset_s));

@@ -10,6 +10,10 @@ use crate::{ApiError, Principal};
 
 /// The bucket of all who bring no key.
 const ANONYMOUS: &str = "anonymous";
+/// In front of the hash of a longer key.
+const HASHED: &str = "sha256:";
+/// In front of a key that says one of the above: such a key is a client's own all the same.
+const LITERAL: char = '=';
 /// Longer keys are known by their hash.
 const KEY_BYTES_MAX: usize = 128;
 
@@ -32,7 +36,7 @@ impl<'a> Caller<'a> {
         let (key, missing) = match &policy.key {
             KeyStrategy::Ip => return Ok(self.ip()),
             KeyStrategy::Principal => {
-                (self.principal.map(|principal| principal.name.to_string()), MissingKey::Anonymous)
+                (self.principal.map(|principal| literal(&principal.name)), MissingKey::Anonymous)
             }
             KeyStrategy::ApiKey { missing } => (self.api_key(), *missing),
             KeyStrategy::Header { name, missing } => (header(self.request.headers(), name), *missing),
@@ -61,7 +65,7 @@ impl<'a> Caller<'a> {
 }
 
 /// The key under which a policy has somebody's bucket, from how a person names them: any address of a network, an
-/// API key or its SHA-256. The error says what the policy expects.
+/// API key or its SHA-256, others as [`literal`] writes them. The error says what the policy expects.
 pub(super) fn named(policy: &Policy, text: &str, options: &GateOptions) -> Result<String, &'static str> {
     match &policy.key {
         KeyStrategy::Ip => match text.split('/').next().unwrap_or(text).parse() {
@@ -83,7 +87,15 @@ fn is_sha256(text: &str) -> bool {
 }
 
 fn hashed(key: &[u8]) -> String {
-    format!("sha256:{}", sha256_hex(key))
+    format!("{HASHED}{}", sha256_hex(key))
+}
+
+/// A key as its client wrote it, such that it can't be taken for the bucket of those without one, nor for a hash.
+fn literal(key: &str) -> String {
+    match key == ANONYMOUS || key.starts_with(HASHED) || key.starts_with(LITERAL) {
+        true => format!("{LITERAL}{key}"),
+        false => key.to_owned(),
+    }
 }
 
 /// Given twice is as good as not given: nobody can tell whose it is.
@@ -93,7 +105,7 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     match value.as_bytes().trim_ascii() {
         [] => None,
         key if key.len() > KEY_BYTES_MAX => Some(hashed(key)),
-        key => Some(String::from_utf8_lossy(key).into_owned()),
+        key => Some(literal(&String::from_utf8_lossy(key))),
     }
 }
 
@@ -125,5 +137,14 @@ mod tests {
         assert_eq!(header(&headers, "x-tenant"), None);
         headers.insert("x-tenant", HeaderValue::from_str(&"x".repeat(5_000)).unwrap());
         assert_eq!(header(&headers, "x-tenant").map(|key| key.len()), Some(71));
+        for (value, key) in [
+            ("anonymous", "=anonymous"),
+            ("=anonymous", "==anonymous"),
+            ("sha256:ab", "=sha256:ab"),
+            ("anonymous2", "anonymous2"),
+        ] {
+            headers.insert("x-tenant", HeaderValue::from_static(value));
+            assert_eq!(header(&headers, "x-tenant").as_deref(), Some(key));
+        }
     }
 }

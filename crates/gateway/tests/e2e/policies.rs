@@ -8,6 +8,7 @@ use tempfile::tempdir;
 
 use crate::client::{self, Answer};
 use crate::gateway::{Gateway, start};
+use crate::principals::api_key;
 
 /// A policy that refills next to nothing while a test runs, with more of it in `more`.
 pub fn policy(name: &str, pattern: &str, capacity: u32, more: &str) -> String {
@@ -49,9 +50,40 @@ fn the_tightest_policy_is_told_and_then_says_no() {
     let retry_ms = body["retryAfterMs"].as_u64().unwrap();
     assert!((990_000..=1_000_000).contains(&retry_ms), "{retry_ms}");
     assert_eq!(denied.header("Retry-After").unwrap(), retry_ms.div_ceil(1_000).to_string());
+    assert_eq!(limits(&denied)[2], denied.header("Retry-After"), "two names of one wait");
     assert!(body.get("degraded").is_none() && denied.header("Tidegate-Degraded").is_none());
     // The denial spent nothing from the other one: 50 less two that passed and this one.
     assert_eq!(ask(&gateway, "/", &[]).header("RateLimit-Remaining"), Some("47"));
+}
+
+/// Guessing keys, scanning for routes and sending nonsense is what a limit by address is for: whatever a request ends
+/// with, it counts.
+#[test]
+fn policies_by_address_count_requests_that_get_no_further() {
+    let dir = tempdir().unwrap();
+    let principal = format!(
+        "[[principals]]\nname = \"app\"\nrole = \"USER\"\napi_key_hashes = [\"{}\"]\n",
+        api_key(dir.path()).1
+    );
+    let keyed = policy("keyed", "/**", 1, "keyStrategy = \"API_KEY\"\nmissingKey = \"refuse\"");
+    configure(dir.path(), &(principal + &policy("all", "/**", 6, "") + &keyed));
+    let gateway = start(dir.path());
+    let host = gateway.address.to_string();
+    for (headers, status, left) in [
+        (vec![], 401, "5"),
+        (vec![("X-Api-Key", "wrong")], 401, "4"),
+        (vec![("X-Api-Key", "one"), ("Authorization", "Bearer two")], 400, "3"),
+        (vec![("Host", host.as_str())], 400, "2"),
+        (vec![("Origin", "https://evil.example")], 403, "1"),
+        (vec![("Content-Encoding", "gzip")], 415, "0"),
+    ] {
+        let answer = ask(&gateway, "/nowhere", &headers);
+        assert_eq!((answer.status, limits(&answer)[1]), (status, Some(left)), "{headers:?} {answer:?}");
+    }
+    let denied = ask(&gateway, "/nowhere", &[]);
+    assert_eq!((denied.status, &denied.json()["policy"]), (429, &json!("all")), "{denied:?}");
+    assert_eq!(limits(&denied)[2], denied.header("Retry-After"));
+    assert_eq!(gateway.get("/health/live").status, 200, "probes are not counted");
 }
 
 #[test]
@@ -133,6 +165,29 @@ fn who_brings_no_key_shares_a_bucket_or_is_refused() {
     assert_eq!(ask(&gateway, "/c", &[("X-Tenant", "acme")]).status, 404);
     assert_eq!(ask(&gateway, "/c", &[("X-Tenant", "acme")]).status, 429);
     assert_eq!(ask(&gateway, "/c", &[("X-Tenant", "a"), ("X-Tenant", "b")]).status, 400);
+}
+
+/// A client could otherwise use up the bucket of all who bring no header, and hide among them.
+#[test]
+fn a_key_that_says_anonymous_is_a_key() {
+    let dir = tempdir().unwrap();
+    configure(dir.path(), &policy("tenant", "/a", 1, "keyStrategy = \"HEADER\"\nheader = \"X-Tenant\""));
+    let gateway = start(dir.path());
+    for (tenant, status) in [
+        ("anonymous", 404),
+        ("anonymous", 429),
+        ("=anonymous", 404),
+        ("=anonymous", 429),
+        ("==anonymous", 404),
+        ("", 404),
+        ("", 429),
+    ] {
+        assert_eq!(ask(&gateway, "/a", &[("X-Tenant", tenant)]).status, status, "{tenant}");
+    }
+    let bucket =
+        |key: &str| gateway.get(&format!("/admin/policies/tenant/keys/{key}")).json()["tokens"].clone();
+    assert_eq!(gateway.delete("/admin/policies/tenant/keys/anonymous").status, 200);
+    assert_eq!((bucket("anonymous"), bucket("=anonymous")), (json!(1), json!(0)), "as the list shows them");
 }
 
 #[test]

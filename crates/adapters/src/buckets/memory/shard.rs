@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use tidegate_domain::limits::{BucketRule, PolicyId};
@@ -17,10 +18,18 @@ pub struct Shard {
     /// By policy id: the emptiest bucket that was given up. Whoever has no bucket here starts from that, until it
     /// has refilled, since it may be who was given up.
     floors: Vec<u64>,
-    max: usize,
+    room: Arc<Room>,
     /// Where the search for room goes on.
     cursor: usize,
     pub forced_evictions: u64,
+}
+
+/// How many buckets all shards together hold, and may hold. One number for all: were each shard given its part, a shard
+/// that has more than its share of the keys would give buckets up while others have room.
+#[derive(Debug)]
+pub struct Room {
+    kept: AtomicUsize,
+    max: usize,
 }
 
 /// 24 bytes, and no text.
@@ -38,10 +47,25 @@ pub struct Found {
     pub state: u64,
 }
 
-impl Shard {
+impl Room {
     pub fn new(max: usize) -> Self {
+        Self { kept: AtomicUsize::new(0), max }
+    }
+
+    fn take(&self) -> bool {
+        let one_more = |kept: usize| (kept < self.max).then_some(kept + 1);
+        self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    fn give_back(&self, count: usize) {
+        self.kept.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    pub fn new(room: Arc<Room>) -> Self {
         let rules = Rules::from([]);
-        Self { table: HashTable::new(), rules, floors: Vec::new(), max, cursor: 0, forced_evictions: 0 }
+        Self { table: HashTable::new(), rules, floors: Vec::new(), room, cursor: 0, forced_evictions: 0 }
     }
 
     pub fn len(&self) -> usize {
@@ -64,8 +88,8 @@ impl Shard {
             entry.state = state;
             return;
         }
-        if self.table.len() >= self.max {
-            self.make_room(now_ns);
+        if !self.room.take() && !self.make_room(now_ns) {
+            return self.give_up(policy, state, now_ns);
         }
         self.table.insert_unique(hash, Entry { hash, state, policy }, |entry| entry.hash);
     }
@@ -89,14 +113,14 @@ impl Shard {
         if self.floor(policy, now_ns) != 0 {
             // Forgotten, it would start from the floor.
             self.put(hash, policy, at, 0, now_ns);
-        } else if let Some(Ok(entry)) = at.map(|at| self.table.get_bucket_entry(at)) {
-            entry.remove();
+        } else if at.and_then(|at| self.remove(at)).is_some() {
+            self.room.give_back(1);
         }
     }
 
     pub fn sweep(&mut self, now_ns: u64) {
         let rules = self.rules.clone();
-        self.table.retain(|entry| !is_full(&rules, entry, now_ns));
+        self.retain(|entry| !is_full(&rules, entry, now_ns));
         if self.table.len() < self.table.capacity() / 4 {
             self.table.shrink_to(self.table.len() * 2, |entry| entry.hash);
         }
@@ -108,7 +132,7 @@ impl Shard {
             let (old, new) = (old.get(id).copied().flatten()?, new.get(id).copied().flatten()?);
             Some(new.carry(&old, state, now_ns))
         };
-        self.table.retain(|entry| match carry(entry.policy.0 as usize, entry.state) {
+        self.retain(|entry| match carry(entry.policy.0 as usize, entry.state) {
             Some(state) => {
                 entry.state = state;
                 true
@@ -127,9 +151,9 @@ impl Shard {
         if full { 0 } else { floor }
     }
 
-    /// Goes on where it last stopped. The first bucket that is full costs nobody anything; without one, the one
-    /// closest to being full goes.
-    fn make_room(&mut self, now_ns: u64) {
+    /// Takes the place of another bucket. Goes on where it last stopped. The first bucket that is full costs nobody
+    /// anything; without one, the one closest to being full goes. False when there is none here.
+    fn make_room(&mut self, now_ns: u64) -> bool {
         let slots = self.table.num_buckets();
         let mut least: Option<(u64, usize)> = None;
         for seen in 0..slots {
@@ -139,8 +163,7 @@ impl Shard {
             self.cursor = if self.cursor + 1 < slots { self.cursor + 1 } else { 0 };
             let Some(entry) = self.table.get_bucket(self.cursor) else { continue };
             if is_full(&self.rules, entry, now_ns) {
-                self.remove(self.cursor);
-                return;
+                return self.remove(self.cursor).is_some();
             }
             let rule = self.rule(entry.policy);
             let full_in_ns = rule.map_or(0, |rule| rule.standing(entry.state, now_ns).full_in_ns);
@@ -148,12 +171,23 @@ impl Shard {
                 least = Some((full_in_ns, self.cursor));
             }
         }
-        if let Some(entry) = least.and_then(|(_, at)| self.remove(at)) {
-            self.forced_evictions += 1;
-            if let Some(rule) = self.rule(entry.policy) {
-                self.raise_floor(entry.policy, &rule, entry.state, now_ns);
-            }
+        let Some(entry) = least.and_then(|(_, at)| self.remove(at)) else { return false };
+        self.give_up(entry.policy, entry.state, now_ns);
+        true
+    }
+
+    /// A bucket is not kept, though it is not full.
+    fn give_up(&mut self, policy: PolicyId, state: u64, now_ns: u64) {
+        self.forced_evictions += 1;
+        if let Some(rule) = self.rule(policy) {
+            self.raise_floor(policy, &rule, state, now_ns);
         }
+    }
+
+    fn retain(&mut self, keep: impl FnMut(&mut Entry) -> bool) {
+        let before = self.table.len();
+        self.table.retain(keep);
+        self.room.give_back(before - self.table.len());
     }
 
     fn raise_floor(&mut self, policy: PolicyId, rule: &BucketRule, state: u64, now_ns: u64) {
