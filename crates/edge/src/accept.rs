@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::StatusCode;
 use hyper::server::conn::http1;
 use metrics::{Gauge, gauge};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,33 +14,27 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::connection::{self, Drain};
-use crate::{Limits, tally};
+use crate::network::ClientNetwork;
+use crate::shares::Shares;
+use crate::{ApiError, Edge, Limits, tally};
 
 /// Refusals under way at once, beyond `connections_max`. More than that are closed without an answer.
 const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(250);
-const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
-    Retry-After: 1\r\n\
-    Connection: close\r\n\
-    Content-Type: application/json\r\n\
-    Content-Length: 117\r\n\
-    \r\n\
-    {\"status\":503,\"error\":\"Service Unavailable\",\"message\":\"too many connections\",\"code\":\"overloaded\",\
-    \"retryAfterMs\":1000}";
-
+const REFUSAL_RETRY_MS: u64 = 1_000;
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// Serves `app` on `listener` until `shutdown` resolves, then lets the requests under way finish for up to
+/// Serves `app`, which `edge` was put around, on `listener` until `shutdown` resolves, then lets the requests under way finish for up to
 /// `drain_timeout`. Dropping the future cuts all connections.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
-    limits: Limits,
+    edge: Edge,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut shutdown = pin!(shutdown);
-    let mut server = Server::new(app, limits);
+    let mut server = Server::new(app, edge);
     let mut backoff = BACKOFF_MIN;
     loop {
         let accepted = tokio::select! {
@@ -79,7 +74,9 @@ pub async fn serve(
 
 struct Server {
     app: Router,
+    edge: Edge,
     limits: Limits,
+    shares: Arc<Shares>,
     protocol: http1::Builder,
     drain: Arc<Drain>,
     connections: JoinSet<()>,
@@ -88,10 +85,13 @@ struct Server {
 }
 
 impl Server {
-    fn new(app: Router, limits: Limits) -> Self {
+    fn new(app: Router, edge: Edge) -> Self {
+        let limits = *edge.limits();
         Self {
             app,
+            edge,
             limits,
+            shares: Shares::new(limits.connections_per_client_max()),
             protocol: connection::protocol(&limits),
             drain: Arc::default(),
             connections: JoinSet::new(),
@@ -105,24 +105,42 @@ impl Server {
             self.reap(ended);
         }
         if self.connections.len() >= self.limits.connections_max {
-            return self.refuse(stream);
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many connections");
+            return self.refuse(stream, "connections_max", error);
         }
+        // A proxy that may speak for others has the connections of them all.
+        let share = match self.edge.is_trusted_proxy(client.ip()) {
+            true => None,
+            false => match self.shares.take(ClientNetwork::of(client.ip())) {
+                Some(share) => Some(share),
+                None => {
+                    let message = "too many connections from this address";
+                    let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", message);
+                    return self.refuse(stream, "connections_per_client", error);
+                }
+            },
+        };
         // Responses leave in one write; waiting for an ACK to send the rest of one only adds latency.
         let _ = stream.set_nodelay(true);
         let (app, drain, protocol) = (self.app.clone(), self.drain.clone(), self.protocol.clone());
-        self.connections.spawn(connection::run(protocol, stream, client, app, self.limits, drain));
+        let running = connection::run(protocol, stream, client, app, self.limits, drain);
+        self.connections.spawn(async move {
+            running.await;
+            drop(share);
+        });
         self.open.set(count(self.connections.len()));
     }
 
-    /// Answers 503 rather than leaving the client in the backlog: it learns at once that it should come back
+    /// Answers rather than leaving the client in the backlog: it learns at once that it should come back
     /// later or go elsewhere, instead of running into its own timeout. Costs one small task for at most
     /// `REFUSAL_TIMEOUT`, and at most `REFUSALS_MAX` of them.
-    fn refuse(&mut self, stream: TcpStream) {
-        tally::refused("connections_max");
+    fn refuse(&mut self, stream: TcpStream, reason: &'static str, error: ApiError) {
+        tally::refused(reason);
         while self.refusals.try_join_next().is_some() {}
         if self.refusals.len() < REFUSALS_MAX {
+            let answer = self.edge.refusal(&error.retry_after_ms(REFUSAL_RETRY_MS));
             self.refusals.spawn(async move {
-                let _ = timeout(REFUSAL_TIMEOUT, refuse(stream)).await;
+                let _ = timeout(REFUSAL_TIMEOUT, refuse(stream, answer)).await;
             });
         }
     }
@@ -154,8 +172,8 @@ impl Server {
 
 /// Reading until the client closes keeps the kernel from resetting the connection over the unread request,
 /// which would take the answer with it.
-async fn refuse(mut stream: TcpStream) -> io::Result<()> {
-    stream.write_all(REFUSAL).await?;
+async fn refuse(mut stream: TcpStream, answer: Vec<u8>) -> io::Result<()> {
+    stream.write_all(&answer).await?;
     stream.shutdown().await?;
     let mut scratch = [0; 1024];
     while stream.read(&mut scratch).await? > 0 {}
@@ -175,17 +193,4 @@ fn is_about_one_connection(error: &io::Error) -> bool {
 #[allow(clippy::cast_precision_loss)] // far below 2^52
 fn count(connections: usize) -> f64 {
     connections as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_refusal_states_its_own_length() {
-        let text = std::str::from_utf8(REFUSAL).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{}", body.len());
-        serde_json::from_str::<serde_json::Value>(body).unwrap();
-    }
 }

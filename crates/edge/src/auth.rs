@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,6 +123,10 @@ impl Authenticator {
         if let (true, Ok(_place)) = (repeated, self.held.try_acquire()) {
             sleep(HOLD).await;
         }
+    }
+
+    pub fn is_trusted_proxy(&self, ip: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(ip))
     }
 
     pub fn verifications(&self) -> u64 {

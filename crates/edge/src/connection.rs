@@ -10,6 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
 use http::Request;
+use http::header::{CONNECTION, HeaderValue};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,11 +21,19 @@ use tokio::sync::Notify;
 use tower::Service;
 
 use crate::deadline::{DeadlineIo, Meter, Watchdog};
-use crate::{Limits, tally};
+use crate::wire::{Faults, Wire};
+use crate::{ApiError, Limits, tally};
 
 /// Who is at the other end of the connection; in the extensions of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddr(pub SocketAddr);
+
+/// Why the head of a request is not valid; in the extensions of the request that stands in for it.
+#[derive(Clone, Debug)]
+pub(crate) struct InvalidHead(pub ApiError);
+
+/// hyper's own, from which it may read more than one head at a time.
+const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 /// Tells all connections to finish what they are doing and close.
 #[derive(Debug, Default)]
@@ -55,9 +64,9 @@ impl Drain {
 pub(crate) fn protocol(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.header_read_timeout(None);
-    // Above our own limit, so that most heads that are too large reach us and get an answer in our shape;
-    // hyper answers the rest with a bare 431. This also bounds what a response may buffer.
-    builder.max_buf_size(limits.header_bytes_max.saturating_mul(2).max(64 * 1024));
+    // Above what [`Wire`] hands on, so that hyper never has to refuse a head for its size. This also bounds what a
+    // response may buffer.
+    builder.max_buf_size(limits.head_read_bytes_max() + READ_BUFFER_BYTES);
     builder
 }
 
@@ -72,8 +81,15 @@ pub(crate) async fn run(
 ) {
     let meter = Arc::new(Meter::default());
     let mut watchdog = Watchdog::new(meter.clone(), limits);
-    let io = TokioIo::new(DeadlineIo::new(stream, meter.clone()));
-    let service = service_fn(move |request| answer(&app, &meter, client, request));
+    let faults = Arc::<Faults>::default();
+    let io = DeadlineIo::new(stream, meter.clone());
+    let io = Wire::new(io, meter.clone(), limits.head_read_bytes_max(), faults.clone());
+    let (heads, draining) = (meter.clone(), drain.clone());
+    let service = service_fn(move |request| {
+        let closing = draining.begun.load(Ordering::Acquire);
+        answer(&app, &meter, &faults, client, request, closing)
+    });
+    let io = TokioIo::new(io);
     let mut connection = pin!(protocol.serve_connection(io, service));
     let mut drained = pin!(drain.wake.notified());
     let (mut listening, mut closing) = (false, false);
@@ -84,7 +100,8 @@ pub(crate) async fn run(
             // that all connections share.
             listening = drained.as_mut().poll(cx).is_pending();
         }
-        if !closing && drain.begun.load(Ordering::Acquire) {
+        // hyper does not know of a head that has come in part, and would close the connection.
+        if !closing && !heads.is_in_head() && drain.begun.load(Ordering::Acquire) {
             closing = true;
             connection.as_mut().graceful_shutdown();
         }
@@ -109,16 +126,26 @@ pub(crate) async fn run(
 fn answer(
     app: &Router,
     meter: &Arc<Meter>,
+    faults: &Faults,
     client: SocketAddr,
     request: Request<Incoming>,
+    closing: bool,
 ) -> impl Future<Output = Result<http::Response<Metered>, Infallible>> + use<> {
     meter.request_started();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ClientAddr(client));
+    if let Some(fault) = faults.of_next_request() {
+        request.extensions_mut().insert(InvalidHead(fault));
+    }
     let response = app.clone().call(request);
     let meter = meter.clone();
     async move {
-        let response = response.await?;
+        let mut response = response.await?;
+        if closing {
+            // hyper says so itself in answers to requests that came before the drain, but has not been told yet when the
+            // rest of a head comes after.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         Ok(response.map(|body| Metered { body, meter }))
     }
 }

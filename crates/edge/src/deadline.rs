@@ -45,11 +45,15 @@ const COUNT_ONE: u64 = 0b1_0000;
 
 impl Meter {
     /// The first byte after silence starts a head. Bytes read while busy are a body or a request ahead of
-    /// its turn; the latter has the idle time and then a head's.
-    fn bytes_read(&self) {
+    /// its turn, which [`crate::wire::Wire`] reports again when its turn has come.
+    pub fn bytes_read(&self) {
         if matches!(self.phase(), Phase::Fresh | Phase::Idle) {
             self.enter(Phase::Head);
         }
+    }
+
+    pub fn is_in_head(&self) -> bool {
+        self.phase() == Phase::Head
     }
 
     pub fn request_started(&self) {

@@ -1,6 +1,7 @@
 use std::any::Any;
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,10 +22,11 @@ use tower::service_fn;
 use tracing::Instrument;
 
 use crate::auth::{Access, Attempt, Authenticator, is_probe, masked};
-use crate::error::render::render;
+use crate::connection::InvalidHead;
+use crate::error::render::{self, render};
 use crate::policies::Question;
 use crate::request_id::{RequestId, RequestIds, X_REQUEST_ID};
-use crate::tally::Tally;
+use crate::tally::{self, Tally};
 use crate::{ApiError, Limits, PolicyGate, Principal, Principals, cross_site, head};
 
 /// What stands around the application: request ids, the access log, the shape of errors, checks of the head,
@@ -100,6 +102,25 @@ impl Edge {
         &self.inner.limits
     }
 
+    /// The whole answer to a connection whose request is not even read.
+    pub(crate) fn refusal(&self, error: &ApiError) -> Vec<u8> {
+        let body = render::body(error, "", self.inner.clock.now());
+        let (status, id) = (error.status(), self.inner.request_ids.make());
+        let (reason, id) = (status.canonical_reason().unwrap_or_default(), id.to_str().unwrap_or_default());
+        let (retry_after_s, length) = (error.retry_after_s().unwrap_or(1), body.len());
+        format!(
+            "HTTP/1.1 {} {reason}\r\nretry-after: {retry_after_s}\r\nconnection: close\r\n\
+             content-type: application/json\r\nx-request-id: {id}\r\ncontent-length: {length}\r\n\r\n{body}",
+            status.as_str()
+        )
+        .into_bytes()
+    }
+
+    /// Whether this address is one of the proxies that speak for others.
+    pub(crate) fn is_trusted_proxy(&self, ip: IpAddr) -> bool {
+        self.inner.authenticator.is_trusted_proxy(ip)
+    }
+
     /// Passwords put through argon2id so far.
     pub fn password_verifications(&self) -> u64 {
         self.inner.authenticator.verifications()
@@ -123,6 +144,10 @@ impl Inner {
     }
 
     fn step(&self, request: Request, route: &mut Route) -> Step {
+        if let Some(InvalidHead(error)) = request.extensions().get() {
+            tally::refused("invalid_head");
+            return self.refuse(error.clone(), &request);
+        }
         let checked = head::check(&request, self.limits.header_bytes_max, self.open)
             .and_then(|()| self.check_site(&request));
         match checked.and_then(|()| self.authenticator.admit(&request)) {

@@ -41,6 +41,13 @@ pub(crate) struct Parts {
     header: Option<(HeaderName, HeaderValue)>,
 }
 
+impl Parts {
+    /// Rounded up, so that whoever waits that long is not early.
+    pub fn retry_after_s(&self) -> Option<u64> {
+        self.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1))
+    }
+}
+
 /// How an error travels from its handler to the renderer.
 #[derive(Clone)]
 struct Carried(Arc<Parts>);
@@ -109,6 +116,10 @@ impl ApiError {
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.header = Some((name, value));
         self
+    }
+
+    pub(crate) fn retry_after_s(&self) -> Option<u64> {
+        self.0.retry_after_s()
     }
 
     pub fn status(&self) -> StatusCode {

@@ -1,16 +1,15 @@
 use std::net::Ipv4Addr;
 
 use axum::extract::Request;
-use http::header::{CONTENT_ENCODING, HOST, TRANSFER_ENCODING};
+use http::header::{CONTENT_ENCODING, HOST};
 use http::{HeaderValue, StatusCode, Version};
 
 use crate::ApiError;
 
-/// Refuses heads that two parties could read differently, that are too large, or, when the gateway is
-/// `open`, that were meant for another host.
+/// Refuses valid heads that are too large, that say two things about their host, or, when the gateway is `open`, that
+/// were meant for another host.
 pub(crate) fn check(request: &Request, header_bytes_max: usize, open: bool) -> Result<(), ApiError> {
     check_host(request, open)?;
-    check_transfer_encoding(request)?;
     check_content_encoding(request)?;
     check_size(request, header_bytes_max)
 }
@@ -38,18 +37,6 @@ fn check_host(request: &Request, open: bool) -> Result<(), ApiError> {
         return Err(ApiError::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", message));
     }
     Ok(())
-}
-
-/// hyper refuses an encoding that does not end in `chunked`, and disagreeing or garbled lengths; a length
-/// beside an encoding is ignored and the connection closed after the answer, as RFC 9112 6.1 allows. What it
-/// lets pass is a list such as `gzip, chunked`, whose body nobody here would decode.
-fn check_transfer_encoding(request: &Request) -> Result<(), ApiError> {
-    let mut encodings = request.headers().get_all(TRANSFER_ENCODING).iter();
-    match (encodings.next(), encodings.next()) {
-        (None, _) => Ok(()),
-        (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => Err(ApiError::bad_request("invalid_transfer_encoding", "the only transfer encoding is chunked")),
-    }
 }
 
 /// Bodies are taken as they come: a compressed one would be kept, and sent on, as its bytes.

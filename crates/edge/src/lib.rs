@@ -22,7 +22,9 @@ mod limits;
 mod network;
 mod policies;
 mod request_id;
+mod shares;
 mod tally;
+mod wire;
 
 pub use accept::serve;
 pub use audit::AUDIT;

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Connections open at once. The next one is answered 503 and closed.
     pub connections_max: usize,
+    /// Of them, how many percent one client address may have. Trusted proxies may have all: they speak for many.
+    pub connections_per_client_percent: usize,
     /// From accept to the first byte.
     pub first_byte_timeout: Duration,
     /// From the first byte of a request to the end of its head, however slowly it trickles.
@@ -24,6 +26,18 @@ pub struct Limits {
     pub json_depth_max: usize,
     /// From the start of the shutdown until the remaining connections are cut.
     pub drain_timeout: Duration,
+}
+
+impl Limits {
+    pub(crate) fn connections_per_client_max(&self) -> usize {
+        (self.connections_max.saturating_mul(self.connections_per_client_percent) / 100).max(1)
+    }
+
+    /// What is read of one head. Above [`Self::header_bytes_max`], so that most heads that are too large are read to
+    /// their end, and the connection can be used again after the answer.
+    pub(crate) fn head_read_bytes_max(&self) -> usize {
+        self.header_bytes_max.saturating_mul(2).max(64 * 1024)
+    }
 }
 
 /// Whether only this machine can reach a listener on `addr`.

@@ -44,7 +44,7 @@ impl RequestIds {
         }
     }
 
-    fn make(&self) -> HeaderValue {
+    pub fn make(&self) -> HeaderValue {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let mut text = [0; 32];
         for (half, seed) in text.chunks_exact_mut(16).zip(self.seed) {

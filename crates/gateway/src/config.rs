@@ -180,6 +180,7 @@ impl Settings {
 fn read_limits(reader: &mut Reader<'_>) -> Limits {
     Limits {
         connections_max: reader.size("server.connections_max", 1..=1_000_000),
+        connections_per_client_percent: reader.size("server.connections_per_client_percent", 1..=100),
         first_byte_timeout: reader.millis("server.first_byte_timeout_ms", 1..=MS_MAX),
         header_timeout: reader.millis("server.header_timeout_ms", 1..=MS_MAX),
         body_timeout: reader.millis("server.body_timeout_ms", 1..=MS_MAX),

@@ -15,6 +15,7 @@ mod faulty;
 mod http;
 pub mod limiters;
 pub mod live_policies;
+mod open_files;
 mod randomness;
 pub mod relay;
 pub mod sender;

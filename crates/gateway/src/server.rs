@@ -112,7 +112,7 @@ pub async fn run(
         signal.stop();
     };
     let serving = async {
-        serve(listener, app, settings.limits, draining).await;
+        serve(listener, app, edge, draining).await;
         for sender in sending {
             sender.await.context("a sender's supervisor died")?;
         }

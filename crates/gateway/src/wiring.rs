@@ -19,6 +19,7 @@ use crate::announcement::Announcement;
 use crate::config::Settings;
 use crate::limiters::Limiters;
 use crate::live_policies::ReadPolicies;
+use crate::open_files;
 use crate::server::{Channels, LedgerFailed, run};
 use crate::signals;
 
@@ -36,7 +37,8 @@ const BACKLOG: u32 = 4_096;
 
 /// Binds, opens the ledger, announces itself and serves until a signal. The settings have been checked;
 /// `read_policies` reads them again, for a reload.
-pub async fn serve(settings: Settings, read_policies: ReadPolicies) -> anyhow::Result<ExitCode> {
+pub async fn serve(mut settings: Settings, read_policies: ReadPolicies) -> anyhow::Result<ExitCode> {
+    open_files::fit(&mut settings)?;
     let mut stop = signals::listen()?;
     let hangups = signals::hangups()?;
     // First, because it is the cheapest thing that can fail; connections wait in the backlog meanwhile.

@@ -39,14 +39,19 @@ fn fill(response: &mut Response, parts: &Parts, path: &str, now: Timestamp) {
     let headers = response.headers_mut();
     headers.remove(CONTENT_LENGTH);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(ms) = parts.retry_after_ms {
-        headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
+    if let Some(seconds) = parts.retry_after_s() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    *response.body_mut() = Body::from(body(parts, path, now));
+    *response.body_mut() = Body::from(text(parts, path, now));
+}
+
+/// For an answer that is written without a response.
+pub(crate) fn body(error: &ApiError, path: &str, now: Timestamp) -> String {
+    text(&error.0, path, now)
 }
 
 /// Written by hand to keep the members in the order that people read them in.
-fn body(parts: &Parts, path: &str, now: Timestamp) -> String {
+fn text(parts: &Parts, path: &str, now: Timestamp) -> String {
     let mut out = String::with_capacity(256);
     out.push_str("{\"timestamp\":");
     push_str(&mut out, &iso8601(now));
@@ -124,7 +129,7 @@ mod tests {
             .retry_after_ms(1_500)
             .with("quota", "1001".into())
             .caused_by("the secret cause");
-        let text = body(&error.0, "/api/\"send", Timestamp::from_millis(1_700_000_000_007));
+        let text = body(&error, "/api/\"send", Timestamp::from_millis(1_700_000_000_007));
         assert_eq!(
             text,
             "{\"timestamp\":\"2023-11-14T22:13:20.007Z\",\"status\":400,\"error\":\"Bad Request\",\

@@ -100,6 +100,7 @@ async fn ask_for(path: &str, fail: FailStrategy) -> (Response, String) {
     let second = Duration::from_secs(1);
     let limits = Limits {
         connections_max: 1,
+        connections_per_client_percent: 100,
         first_byte_timeout: second,
         header_timeout: second,
         body_timeout: second,

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// Far beyond every limit in these tests: reached only when the server hangs.
@@ -28,6 +28,13 @@ impl Client {
         let stream = TcpStream::connect(addr).await.unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, unread: Vec::new() }
+    }
+
+    /// From an address of this machine other than the usual one.
+    pub async fn connect_from(from: [u8; 4], addr: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        Self { stream: socket.connect(addr).await.unwrap(), unread: Vec::new() }
     }
 
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -100,6 +107,22 @@ impl Answer {
 
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// That the answer is an error in the one shape, with an id.
+    pub fn assert_error(&self, status: u16, code: &str, path: &str) {
+        let body = self.json();
+        assert_eq!((self.status, self.code().as_str()), (status, code), "{self:?}");
+        assert_eq!(
+            (body["status"].as_u64(), body["path"].as_str()),
+            (Some(status.into()), Some(path)),
+            "{self:?}"
+        );
+        for member in ["timestamp", "error", "message"] {
+            assert!(body[member].as_str().is_some_and(|text| !text.is_empty()), "{member}: {self:?}");
+        }
+        assert!(self.header("x-request-id").is_some_and(|id| !id.is_empty()), "{self:?}");
+        assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
     }
 
     pub fn code(&self) -> String {

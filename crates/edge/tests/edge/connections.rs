@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-use crate::client::PATIENCE;
+use crate::client::{Client, PATIENCE};
 use crate::server::{Server, limits};
 
 /// A route that says when it has been asked, and answers when it is let go.
@@ -51,7 +51,7 @@ async fn a_connection_beyond_the_cap_is_answered_503_at_once_and_a_freed_place_i
         let mut third = server.client().await;
         let answer = third.get("/ping", "").await;
         assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
-        assert_eq!(answer.code(), "overloaded");
+        answer.assert_error(503, "overloaded", "");
         third.closed().await;
     }
     // Also to a client that is still sending when it comes, which a reset would rob of the answer.
@@ -69,6 +69,30 @@ async fn a_connection_beyond_the_cap_is_answered_503_at_once_and_a_freed_place_i
     let started = Instant::now();
     while server.client().await.get("/ping", "").await.status != 200 {
         assert!(started.elapsed() < PATIENCE, "the place was not freed");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn one_address_has_its_share_of_the_connections_and_no_more() {
+    let limits = Limits { connections_max: 4, connections_per_client_percent: 50, ..limits() };
+    let server = Server::start(limits).await;
+    let mut held = Vec::new();
+    for from in [[127, 0, 0, 1], [127, 0, 0, 1], [127, 0, 0, 2]] {
+        let mut client = Client::connect_from(from, server.addr).await;
+        assert_eq!(client.get("/ping", "").await.status, 200, "{from:?}");
+        held.push(client);
+    }
+    let mut third = server.client().await;
+    let refused = third.get("/ping", "").await;
+    refused.assert_error(429, "too_many_connections", "");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    third.closed().await;
+
+    drop(held.remove(0));
+    let started = Instant::now();
+    while server.client().await.get("/ping", "").await.status != 200 {
+        assert!(started.elapsed() < PATIENCE, "the share was not given back");
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -48,6 +48,7 @@ pub fn limits() -> Limits {
     let long = Duration::from_secs(3_600);
     Limits {
         connections_max: 100,
+        connections_per_client_percent: 100,
         first_byte_timeout: long,
         header_timeout: long,
         body_timeout: long,
@@ -73,7 +74,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let ended = tokio::spawn(serve(listener, app, limits, async {
+        let ended = tokio::spawn(serve(listener, app, edge.clone(), async {
             let _ = stopped.await;
         }));
         Self { addr, edge, clock, stop: Some(stop), ended }

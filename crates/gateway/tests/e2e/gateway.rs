@@ -46,7 +46,7 @@ pub fn start_in(dir: &Path, variables: &[(&str, &str)]) -> Gateway {
     start_command(command, &[])
 }
 
-fn start_command(mut command: Command, arguments: &[&str]) -> Gateway {
+pub fn start_command(mut command: Command, arguments: &[&str]) -> Gateway {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]).args(arguments);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

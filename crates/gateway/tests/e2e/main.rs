@@ -7,6 +7,7 @@ mod authority;
 mod bus;
 mod client;
 mod clocks;
+mod connections;
 mod dead_letters;
 mod deferral;
 mod delivery;

@@ -66,19 +66,28 @@ fn policies_by_address_count_requests_that_get_no_further() {
         api_key(dir.path()).1
     );
     let keyed = policy("keyed", "/**", 1, "keyStrategy = \"API_KEY\"\nmissingKey = \"refuse\"");
-    configure(dir.path(), &(principal + &policy("all", "/**", 6, "") + &keyed));
+    configure(dir.path(), &(principal + &policy("all", "/**", 7, "") + &keyed));
     let gateway = start(dir.path());
     let host = gateway.address.to_string();
     for (headers, status, left) in [
-        (vec![], 401, "5"),
-        (vec![("X-Api-Key", "wrong")], 401, "4"),
-        (vec![("X-Api-Key", "one"), ("Authorization", "Bearer two")], 400, "3"),
-        (vec![("Host", host.as_str())], 400, "2"),
-        (vec![("Origin", "https://evil.example")], 403, "1"),
-        (vec![("Content-Encoding", "gzip")], 415, "0"),
+        (vec![], 401, "6"),
+        (vec![("X-Api-Key", "wrong")], 401, "5"),
+        (vec![("X-Api-Key", "one"), ("Authorization", "Bearer two")], 400, "4"),
+        (vec![("Host", host.as_str())], 400, "3"),
+        (vec![("Origin", "https://evil.example")], 403, "2"),
+        (vec![("Content-Encoding", "gzip")], 415, "1"),
     ] {
         let answer = ask(&gateway, "/nowhere", &headers);
         assert_eq!((answer.status, limits(&answer)[1]), (status, Some(left)), "{headers:?} {answer:?}");
+    }
+    // A head that nobody can read, too.
+    for status in ["HTTP/1.1 400", "HTTP/1.1 429"] {
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"GET /nowhere HTTP/1.1\n\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(std::str::from_utf8(&answer), Ok(status));
     }
     let denied = ask(&gateway, "/nowhere", &[]);
     assert_eq!((denied.status, &denied.json()["policy"]), (429, &json!("all")), "{denied:?}");
