@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use http::StatusCode;
 use serde_json::json;
 use tidegate_domain::{MessageId, Page, Status};
-use tidegate_edge::{ApiError, Principal};
+use tidegate_edge::{ApiError, Audit, Principal};
 
 use super::answer::json;
 use super::failure::{check_admin, check_writable, from_ledger};
@@ -64,6 +64,7 @@ async fn show(
 async fn delete(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     check(&principal)?;
@@ -73,7 +74,7 @@ async fn delete(
     if deleted.first() != Some(&true) {
         return Err(not_dead(id));
     }
-    tracing::info!(message_id = %id, principal = %principal.name, "dead letter removed");
+    audit.record("dead letter removed", id);
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -15,7 +15,7 @@ use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use tidegate_domain::Recipient;
-use tidegate_edge::{ApiError, FieldError, Principal, read_json};
+use tidegate_edge::{ApiError, Audit, FieldError, Principal, read_json};
 
 use super::Gateway;
 use super::answer::{self, get_only, iso};
@@ -39,6 +39,7 @@ pub fn routes() -> Router<Arc<Gateway>> {
 async fn issue(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     request: Request,
 ) -> Result<Response, ApiError> {
     check_admin(&principal, "tokens of inboxes are issued by")?;
@@ -48,7 +49,7 @@ async fn issue(
     fields.finish()?;
     let recipient =
         recipient.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))?;
-    tracing::info!(principal = %principal.name, "token of an inbox issued");
+    audit.record("inbox token issued", &recipient);
     let token = devices.token_for(&recipient);
     answer::json(StatusCode::OK, &json!({"recipient": recipient.as_str(), "token": token}))
 }

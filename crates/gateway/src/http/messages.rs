@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::StatusCode;
 use tidegate_domain::{Cancelled, MessageId};
-use tidegate_edge::{ApiError, FieldError, Principal};
+use tidegate_edge::{ApiError, Audit, FieldError, Principal};
 
 use super::Gateway;
 use super::answer::json;
@@ -47,7 +47,8 @@ async fn show(
 /// `DELETE /api/v1/messages/{id}`: takes back a message that still waits.
 async fn cancel(
     State(gateway): State<Arc<Gateway>>,
-    principal: Principal,
+    _principal: Principal,
+    audit: Audit,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = message_id(&id)?;
@@ -56,7 +57,7 @@ async fn cancel(
     let conflict = |code, message: &str| ApiError::new(StatusCode::CONFLICT, code, message);
     match cancelled.first() {
         Some(Cancelled::Cancelled) => {
-            tracing::info!(message_id = %id, principal = %principal.name, "message cancelled");
+            audit.record("message cancelled", id);
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         Some(Cancelled::UnderWay) => {

@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_domain::limits::{
     BucketsError, DeniedKey, FailStrategy, InForce, KeyStrategy, MissingKey, Take,
 };
-use tidegate_edge::{ApiError, FieldError, Principal, Role};
+use tidegate_edge::{ApiError, Audit, FieldError, Principal, Role};
 
 use super::Gateway;
 use super::answer;
@@ -85,10 +85,17 @@ pub async fn list(State(gateway): State<Arc<Gateway>>, principal: Principal) -> 
 }
 
 /// `POST /admin/policies/reload`: reads the configuration again; its policies are in force when this answers.
-pub async fn reload(State(gateway): State<Arc<Gateway>>, principal: Principal) -> Result<Response, ApiError> {
+pub async fn reload(
+    State(gateway): State<Arc<Gateway>>,
+    principal: Principal,
+    audit: Audit,
+) -> Result<Response, ApiError> {
     check_admin(&principal)?;
     match gateway.policies.reload().await {
-        Ok(count) => answer::json(StatusCode::OK, &json!({"status": "reloaded", "policies": count})),
+        Ok(count) => {
+            audit.record("policies reloaded", format_args!("{count} in force"));
+            answer::json(StatusCode::OK, &json!({"status": "reloaded", "policies": count}))
+        }
         Err(ReloadError::Problems(problems)) => {
             let listed: Vec<_> = problems.0.iter().map(ToString::to_string).collect();
             let message = "the configuration has problems; the policies of before stay in force";
@@ -131,6 +138,7 @@ pub async fn peek(
 pub async fn reset(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     Path((name, key)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     check_admin(&principal)?;
@@ -138,6 +146,7 @@ pub async fn reset(
     let key = key_of(&gateway, &policy, &key)?;
     let bucket = Take { policy: policy.id, key: &key };
     gateway.policies.engine.buckets().reset(bucket).await.map_err(from_buckets)?;
+    audit.record("bucket filled", format_args!("{name} {key}"));
     answer::json(StatusCode::OK, &json!({"status": "reset", "policy": name, "key": key}))
 }
 

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{Timestamp, UserId};
-use tidegate_edge::{ApiError, FieldError, Principal, read_json};
+use tidegate_edge::{ApiError, Audit, FieldError, Principal, read_json};
 
 use super::answer::{iso, json, put_durability};
 use super::failure::{check_admin, check_writable, from_ledger};
@@ -50,6 +50,7 @@ struct QuotasAnswer<'a> {
 pub async fn put(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     request: Request,
 ) -> Result<Response, ApiError> {
     check_admin(&principal, "quotas are configured by")?;
@@ -64,6 +65,7 @@ pub async fn put(
     };
     let window_ms = u64::from(minutes) * MINUTE_MS;
     let quota = gateway.ledger.put_quota(user.clone(), limit, window_ms).await.map_err(from_ledger)?;
+    audit.record("quota set", format_args!("{user}, {limit} in {minutes} minutes"));
     let mut response = json(StatusCode::OK, &answer(&user, &quota, quota.since))?;
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)
@@ -116,6 +118,7 @@ pub async fn list(
 pub async fn delete(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     Path(user): Path<String>,
 ) -> Result<Response, ApiError> {
     check_admin(&principal, "quotas are deleted by")?;
@@ -124,6 +127,7 @@ pub async fn delete(
     if !gateway.ledger.delete_quota(user.clone()).await.map_err(from_ledger)? {
         return Err(unknown_user(&user));
     }
+    audit.record("quota deleted", &user);
     let mut response = StatusCode::NO_CONTENT.into_response();
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)

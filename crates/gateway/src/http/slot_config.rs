@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
 use tidegate_domain::{SlotConfig, SlotConfigName, SlotConfigPut};
-use tidegate_edge::{ApiError, Principal, read_json};
+use tidegate_edge::{ApiError, Audit, Principal, read_json};
 
 use super::answer::{iso, json, put_durability};
 use super::failure::{check_admin, check_writable, from_ledger};
@@ -79,6 +79,7 @@ pub async fn show(
 pub async fn put(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     request: Request,
 ) -> Result<Response, ApiError> {
     check_admin(&principal, "slots are configured by")?;
@@ -87,7 +88,10 @@ pub async fn put(
     let (name, rule) = rule::read(&gateway.slot_settings, object, gateway.clock.now())?;
     match gateway.slots.put_slot_config(name.clone(), rule).await.map_err(from_ledger)? {
         SlotConfigPut::Stored(config) => {
-            tracing::info!(config = %config.name, version = config.version, "slot configuration stored");
+            audit.record(
+                "slot configuration set",
+                format_args!("{}, version {}", config.name, config.version),
+            );
             let mut response = json(StatusCode::OK, &ConfigAnswer::new(&config))?;
             put_durability(response.headers_mut(), gateway.ledger.durability());
             Ok(response)

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
 
 mod acks;
+mod audit;
 mod authority;
 mod bus;
 mod client;

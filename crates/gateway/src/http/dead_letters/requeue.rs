@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_domain::{Filter, MessageId, Page, Requeue, Requeued, Status};
-use tidegate_edge::{ApiError, Principal, read_json, read_optional_json};
+use tidegate_edge::{ApiError, Audit, Principal, read_json, read_optional_json};
 
 use super::{check, message_id, not_dead};
 use crate::http::Gateway;
@@ -42,6 +42,7 @@ struct Tally {
 pub async fn one(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -65,7 +66,8 @@ pub async fn one(
         gateway.queues.requeue(vec![Requeue { id, body, delay_ms: 0 }]).await.map_err(from_ledger)?;
     match requeued.first() {
         Some(Requeued::Requeued) => {
-            tracing::info!(message_id = %id, edited, principal = %principal.name, "dead letter requeued");
+            let action = if edited { "dead letter edited and requeued" } else { "dead letter requeued" };
+            audit.record(action, id);
             answer::json(
                 StatusCode::OK,
                 &json!({"id": id.to_string(), "status": "pending", "edited": edited}),
@@ -91,6 +93,7 @@ async fn full_queue_of(gateway: &Gateway, id: MessageId) -> Result<ApiError, Api
 pub async fn many(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     request: Request,
 ) -> Result<Response, ApiError> {
     check(&principal)?;
@@ -116,13 +119,15 @@ pub async fn many(
     };
     let mut pace = Pace { rate, let_out: 0 };
     let mut tally = Tally::default();
-    if by_ids {
-        requeue(&gateway, ids, &mut pace, &mut tally).await?;
+    let ended = if by_ids {
+        requeue(&gateway, ids, &mut pace, &mut tally).await
     } else {
         filter.status = Some(Status::Dead);
-        by_filter(&gateway, filter, &mut pace, &mut tally).await?;
-    }
-    tracing::info!(requeued = tally.requeued, principal = %principal.name, "dead letters requeued");
+        by_filter(&gateway, filter, &mut pace, &mut tally).await
+    };
+    // A failure on the way does not undo what came before it.
+    audit.record("dead letters requeued", format_args!("{} messages", tally.requeued));
+    ended?;
     answer::json(StatusCode::OK, &tally)
 }
 

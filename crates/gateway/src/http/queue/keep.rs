@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::json;
 use tidegate_domain::QueueName;
-use tidegate_edge::{ApiError, Principal};
+use tidegate_edge::{ApiError, Audit, Principal};
 
 use super::{CONSUMER_GROUP, group, no_value};
 use crate::http::answer;
@@ -16,11 +16,12 @@ use crate::http::{Gateway, options};
 pub async fn purge(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     request: Request,
 ) -> Result<Response, ApiError> {
     let queue = checked(&gateway, &principal, &request)?;
     let purged = gateway.queues.purge(queue.clone()).await.map_err(from_ledger)?;
-    tracing::info!(%queue, purged, principal = %principal.name, "queue purged");
+    audit.record("queue purged", format_args!("{queue}, {purged} messages"));
     answer::json(StatusCode::OK, &json!({"consumerGroup": queue.as_str(), "purged": purged}))
 }
 
@@ -28,25 +29,27 @@ pub async fn purge(
 pub async fn pause(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     request: Request,
 ) -> Result<Response, ApiError> {
     let queue = checked(&gateway, &principal, &request)?;
-    set_paused(&gateway, &principal, queue, true).await
+    set_paused(&gateway, &audit, queue, true).await
 }
 
 /// `POST /queue/resume`
 pub async fn resume(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
+    audit: Audit,
     request: Request,
 ) -> Result<Response, ApiError> {
     let queue = checked(&gateway, &principal, &request)?;
-    set_paused(&gateway, &principal, queue, false).await
+    set_paused(&gateway, &audit, queue, false).await
 }
 
 async fn set_paused(
     gateway: &Gateway,
-    principal: &Principal,
+    audit: &Audit,
     queue: QueueName,
     paused: bool,
 ) -> Result<Response, ApiError> {
@@ -54,7 +57,7 @@ async fn set_paused(
         let message = format!("there is no queue {queue}; it comes into being with its first message");
         return Err(ApiError::not_found("unknown_queue", message));
     }
-    tracing::info!(%queue, paused, principal = %principal.name, "queue paused or resumed");
+    audit.record(if paused { "queue paused" } else { "queue resumed" }, &queue);
     answer::json(StatusCode::OK, &json!({"consumerGroup": queue.as_str(), "paused": paused}))
 }
 
