@@ -12,10 +12,10 @@ use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
-    Acked, Admission, Admitted, Advanced, Cancelled, Claim, ClaimRequest, Clock, Counts, Durability, EventId,
-    Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page,
-    QueueCounts, QueueName, QueueRule, Queues, Released, Requeue, Requeued, Reservation, Reserved, Settled,
-    Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
+    Acked, Admission, Admitted, Advanced, BATCH_BYTES_MAX, Cancelled, Claim, ClaimRequest, Clock, Counts,
+    Durability, EventId, Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId,
+    MessageRecord, Page, QueueCounts, QueueName, QueueRule, Queues, Released, Requeue, Requeued, Reservation,
+    Reserved, Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -71,6 +71,8 @@ pub struct Options {
     /// Commands that one commit takes at the most.
     pub group_max: usize,
     pub body_cache_bytes: usize,
+    /// Bytes of bodies that one claim or pop answers; one message always fits.
+    pub batch_bytes_max: usize,
     pub idempotency_window_ms: u64,
     pub idempotency_keys_max: usize,
     /// How long delivered and expired messages can be looked up.
@@ -96,6 +98,7 @@ impl Options {
             intake_max: 8_192,
             group_max: 2_048,
             body_cache_bytes: 64 << 20,
+            batch_bytes_max: BATCH_BYTES_MAX,
             idempotency_window_ms: 86_400_000,
             idempotency_keys_max: 4_000_000,
             retention_ms: 3 * 86_400_000,
@@ -116,6 +119,7 @@ impl Options {
             idempotency_keys_max: self.idempotency_keys_max,
             slots_max: self.slots_max,
             slot_retention_ms: self.slot_retention_ms,
+            batch_bytes_max: self.batch_bytes_max,
         }
     }
 }

@@ -39,6 +39,7 @@ impl EmbeddedBackend {
             body_cache_bytes: self.body_cache_bytes,
             slots_max: setup.slots_max,
             slot_retention_ms: setup.slot_retention_ms,
+            batch_bytes_max: setup.batch_bytes_max,
             queue_rules: setup.queue_rules.clone(),
             // The longest that a test lets pass between admission and look-up.
             retention_ms: 400 * 86_400_000,

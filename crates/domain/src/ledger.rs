@@ -23,6 +23,9 @@ pub trait Ledger: Debug + Send + Sync + 'static {
     /// wait; within a lane by due time, then by admission. A chain counts as the highest lane waiting in it.
     /// At most one message of a recipient is leased at a time. A lease that ends unsettled makes its message
     /// claimable again, with the next attempt number.
+    ///
+    /// The bodies of one answer take no more than the ledger's bound in bytes ([`BATCH_BYTES_MAX`] unless it was set
+    /// otherwise), save that one message always fits. What does not fit is not leased, and its turn is not over.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError>;
 
     /// Ends leases. A settlement whose token is not the message's current lease changes nothing.
@@ -66,6 +69,10 @@ pub trait Ledger: Debug + Send + Sync + 'static {
     /// the reason.
     async fn failed(&self) -> String;
 }
+
+/// How many bytes the bodies of one answer may take, unless the ledger was set otherwise: memory follows from it, and
+/// not from how many messages were asked for.
+pub const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// A message that asks to be let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -283,7 +290,39 @@ pub struct MessageRecord {
     pub expires_at: Option<Timestamp>,
     pub headers: Headers,
     pub ack_required: bool,
-    pub body: Bytes,
+    pub body: Body,
+}
+
+/// What a record has of its message's body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    Whole(Bytes),
+    /// It was not asked for.
+    Unread,
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+impl Body {
+    pub fn bytes(&self) -> Option<&Bytes> {
+        match self {
+            Self::Whole(bytes) => Some(bytes),
+            Self::Unread => None,
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn len(&self) -> usize {
+        self.bytes().map_or(0, Bytes::len)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,8 @@ use crate::{
 pub trait Queues: Debug + Send + Sync + 'static {
     /// Takes up to `max` messages for good, in the order of [`claim`](crate::Ledger::claim), waiting up to
     /// `wait_ms` for the first: they are delivered when this answers, in one commit. No message is answered twice.
-    /// What can't be read is not taken. What is damaged is not answered; it is dead.
+    /// What can't be read is not taken. What is damaged is not answered; it is dead. The bodies of one answer are
+    /// bounded in bytes as those of a claim; what does not fit is not taken.
     async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError>;
 
     /// Lets leases end that much later than now. A token that is not the current lease's changes nothing.
@@ -30,7 +31,7 @@ pub trait Queues: Debug + Send + Sync + 'static {
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError>;
 
     /// Messages that match, oldest first. A page may hold fewer than asked for, even none, and still name a next
-    /// one: a look-up is bounded in what it reads.
+    /// one: a look-up is bounded in what it reads, and in the bytes of the bodies that it answers.
     async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError>;
 
     /// Makes dead letters pending again, at the end of their recipient's chain, with all their attempts before
@@ -94,6 +95,8 @@ pub struct Filter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     pub max: usize,
+    /// How many bytes the bodies of the page may take; one message always fits. None: bodies are not read at all.
+    pub body_bytes_max: Option<usize>,
     /// The `next` of the page before.
     pub after: Option<MessageId>,
 }

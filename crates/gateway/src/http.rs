@@ -11,6 +11,7 @@ mod health;
 mod idempotency;
 mod inbox;
 mod index;
+mod large;
 mod messages;
 mod metrics;
 mod options;
@@ -44,6 +45,7 @@ use crate::sender::{SenderStatus, SharedChannel};
 use crate::stats::Stats;
 
 use self::bus::BusGate;
+use self::large::LargeAnswers;
 
 pub use self::answer::iso;
 
@@ -63,6 +65,7 @@ pub struct Gateway {
     pub queue: QueueName,
     /// One permit per admission under way, taken before its body is read.
     pub intake: Semaphore,
+    pub large_answers: LargeAnswers,
     pub defer_horizon_ms: u64,
     pub slot_settings: SlotSettings,
     pub queue_settings: QueuesSettings,
@@ -108,6 +111,7 @@ impl Gateway {
             batch_limits: settings.batch_limits,
             queue,
             intake: Semaphore::new(settings.intake_max.min(Semaphore::MAX_PERMITS)),
+            large_answers: LargeAnswers::default(),
             defer_horizon_ms: settings.defer_horizon_ms,
             slot_settings: settings.slots.clone(),
             queue_settings: settings.queues.clone(),

@@ -131,8 +131,9 @@ impl Line {
             let result = if max == 0 { Ok(Vec::new()) } else { self.take(taking, max).await };
             match result {
                 Ok(claims) => {
-                    all_served &= claims.len() < max || wanted == max;
-                    if claims.len() < max {
+                    let cut = claims.len() < max && self.may_be_cut(&claims);
+                    all_served &= !cut && (claims.len() < max || wanted == max);
+                    if claims.len() < max && !cut {
                         self.rested_at = Instant::now() + REST;
                     }
                     self.hand_out(taking, claims);
@@ -148,18 +149,22 @@ impl Line {
 
     async fn take(&mut self, taking: Taking, max: usize) -> Result<Vec<Claim>, LedgerError> {
         let max = i32::try_from(max).unwrap_or(i32::MAX);
-        let queue = self.queue.as_str();
+        let (queue, bytes_max) = (self.queue.as_str(), self.bytes_max());
         let rows = match taking {
             Taking::Lease { lease_ms } => {
-                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, NULL)";
+                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, NULL, $6)";
                 let lease_ms = duration(lease_ms);
-                self.core.write(sql, &[&queue, &max, &lease_ms, &self.streak, &self.lowest]).await?
+                self.core
+                    .write(sql, &[&queue, &max, &lease_ms, &self.streak, &self.lowest, &bytes_max])
+                    .await?
             }
             Taking::Transit { lease_ms, in_transit_max } => {
-                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, $6)";
+                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, $6, $7)";
                 let (lease_ms, room) =
                     (duration(lease_ms), i32::try_from(in_transit_max).unwrap_or(i32::MAX));
-                self.core.write(sql, &[&queue, &max, &lease_ms, &self.streak, &self.lowest, &room]).await?
+                let params: [&(dyn ToSql + Sync); 7] =
+                    [&queue, &max, &lease_ms, &self.streak, &self.lowest, &room, &bytes_max];
+                self.core.write(sql, &params).await?
             }
             Taking::ForGood => self.pop(max).await?,
         };
@@ -173,16 +178,29 @@ impl Line {
         Ok(rows.iter().map(|row| claim(&self.core, &self.queue, row)).collect())
     }
 
+    fn bytes_max(&self) -> i64 {
+        i64::try_from(self.core.options.batch_bytes_max).unwrap_or(i64::MAX)
+    }
+
+    /// Whether the bound in bytes may have ended a round trip. The database does not tell, and a round trip too many
+    /// does no harm.
+    fn may_be_cut(&self, claims: &[Claim]) -> bool {
+        let bytes: usize = claims.iter().filter_map(|claim| claim.body.as_ref()).map(Bytes::len).sum();
+        bytes > 0 && bytes >= self.core.options.batch_bytes_max / 2
+    }
+
     /// Committed only when somebody is still there for every message that it takes, and can be given it.
     async fn pop(&self, max: i32) -> Result<Vec<Row>, LedgerError> {
-        let sql = "SELECT * FROM pop($1, $2, $3, $4)";
+        let sql = "SELECT * FROM pop($1, $2, $3, $4, $5)";
+        let bytes_max = self.bytes_max();
         let mut burials = 0;
         loop {
             let max = max.min(self.wanted_for_good());
             if max == 0 {
                 return Ok(Vec::new());
             }
-            let params: [&(dyn ToSql + Sync); 4] = [&self.queue.as_str(), &max, &self.streak, &self.lowest];
+            let params: [&(dyn ToSql + Sync); 5] =
+                [&self.queue.as_str(), &max, &self.streak, &self.lowest, &bytes_max];
             let popped = self.core.connections.call_uncommitted(sql, &params).await;
             let popped = popped.map_err(|error| error.meaning(Access::Write))?;
             let damaged: Vec<i64> =

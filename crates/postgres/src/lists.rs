@@ -27,31 +27,30 @@ impl Core {
                     &filter.from.map(Timestamp::millis),
                     &filter.to.map(Timestamp::millis),
                     &(wanted + 1),
+                    &page.body_bytes_max.is_some(),
                 ],
             )
             .await?;
-        let (mut seqs, mut next) = (Vec::new(), None);
+        let (mut seqs, mut bytes, mut last, mut next) = (Vec::new(), 0, None, None);
         for row in &rows {
-            let (found, admitted_at): (i64, i64) = (row.get(0), row.get(1));
-            let is_match: bool = row.get(2);
-            if is_match && seqs.len() < page.max {
-                seqs.push(found);
-                next = None;
+            let (found, is_match): (i64, bool) = (row.get(0), row.get(2));
+            let id = self.id(row.get(1), found);
+            if !is_match {
+                // The end of what was looked at.
+                next = Some(id);
+                break;
             }
-            // The end of what was looked at, or the last that fits when there is one more.
-            if !is_match && next.is_none() {
-                next = Some(self.id(admitted_at, found));
-            } else if is_match && seqs.len() == page.max && seqs.last() != Some(&found) {
-                next = page_end(&rows, &seqs).map(|(seq, at)| self.id(at, seq));
+            bytes += usize::try_from(row.get::<_, i32>(3)).unwrap_or_default();
+            let fits = page.body_bytes_max.is_none_or(|max| bytes <= max) || seqs.is_empty();
+            if seqs.len() == page.max || !fits {
+                next = last;
+                break;
             }
+            seqs.push(found);
+            last = Some(id);
         }
-        Ok(Listing { messages: self.records(&seqs).await?, next })
+        Ok(Listing { messages: self.records(&seqs, page.body_bytes_max.is_some()).await?, next })
     }
-}
-
-fn page_end(rows: &[tokio_postgres::Row], seqs: &[i64]) -> Option<(i64, i64)> {
-    let last = seqs.last()?;
-    rows.iter().find(|row| row.get::<_, i64>(0) == *last).map(|row| (row.get(0), row.get(1)))
 }
 
 /// Looks at a bounded slice by number: of dead letters and of pending messages there are lists of their own.
@@ -79,9 +78,10 @@ fn find(filter: &Filter) -> String {
                  AND ($7::smallint IS NULL OR lane = $7) AND ($8::bigint IS NULL OR admitted_at >= $8) \
                  AND ($9::bigint IS NULL OR admitted_at < $9) \
              ORDER BY seq LIMIT $10) \
-         SELECT seq, admitted_at, true AS is_match FROM hit \
+         SELECT seq, admitted_at, true AS is_match, CASE WHEN $11::boolean THEN coalesce( \
+             (SELECT octet_length(m.body) FROM message m WHERE m.seq = hit.seq), 0) ELSE 0 END FROM hit \
          UNION ALL \
-         (SELECT seq, admitted_at, false FROM slice WHERE (SELECT count(*) FROM slice) = $2 \
+         (SELECT seq, admitted_at, false, 0 FROM slice WHERE (SELECT count(*) FROM slice) = $2 \
           ORDER BY seq DESC LIMIT 1) \
          ORDER BY is_match DESC, seq"
     )

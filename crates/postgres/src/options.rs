@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_domain::{QueueName, QueueRule};
+use tidegate_domain::{BATCH_BYTES_MAX, QueueName, QueueRule};
 
 use crate::codes::bounded;
 use crate::{ServerClock, SessionHook};
@@ -22,6 +22,8 @@ pub struct Options {
     /// Items of one kind that may wait for the next round trip, and how many of them it takes at the most.
     pub intake_max: usize,
     pub batch_max: usize,
+    /// Bytes of bodies that one claim or pop answers; one message always fits.
+    pub batch_bytes_max: usize,
     pub pending_max: u64,
     /// How many when the last ones are urgent.
     pub pending_hard_max: u64,
@@ -72,6 +74,7 @@ impl Options {
             lock_timeout: Duration::from_secs(3),
             intake_max: 8_192,
             batch_max: 512,
+            batch_bytes_max: BATCH_BYTES_MAX,
             pending_max: 50_000_000,
             pending_hard_max: 55_000_000,
             idempotency_window_ms: 86_400_000,

@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use tidegate_domain::{
-    AttemptRecord, LedgerError, MessageId, MessageRecord, QueueName, Recipient, Status, Timestamp, UserId,
+    AttemptRecord, Body, LedgerError, MessageId, MessageRecord, QueueName, Recipient, Status, Timestamp,
+    UserId,
 };
 use tokio_postgres::Row;
 
@@ -8,9 +9,10 @@ use crate::codes::{checksum, headers, lane, nonsense, result, small, status, uns
 use crate::open::Core;
 
 /// Messages with all that became of them, as of one moment.
-const RECORDS: &str = "\
-SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, m.user_id, m.expires_at, m.headers, m.ack_required, \
-    m.body, m.checksum, coalesce(o.due_at, p.due_at, m.admitted_at), coalesce(o.status, 0::smallint), o.at, \
+fn select(body: &str) -> String {
+    format!(
+        "SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, m.user_id, m.expires_at, m.headers, m.ack_required, \
+    {body}, m.checksum, coalesce(o.due_at, p.due_at, m.admitted_at), coalesce(o.status, 0::smallint), o.at, \
     o.reason, a.numbers, a.ats, a.latencies, a.results, a.reasons \
 FROM message m LEFT JOIN pending p ON p.seq = m.seq LEFT JOIN outcome o ON o.seq = m.seq \
 CROSS JOIN LATERAL ( \
@@ -22,17 +24,19 @@ CROSS JOIN LATERAL ( \
         SELECT o.number, o.at, o.latency_ms, \
             (CASE o.status WHEN 1 THEN 0 WHEN 2 THEN 1 ELSE 3 END)::smallint, o.reason \
         WHERE o.number IS NOT NULL) t) a \
-WHERE m.seq = ANY ($1) ORDER BY m.seq";
+WHERE m.seq = ANY ($1) ORDER BY m.seq"
+    )
+}
 
 impl Core {
     pub async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
         let (seq, _) = self.parts(id);
-        let records = self.records(&[seq]).await?;
+        let records = self.records(&[seq], true).await?;
         Ok(records.into_iter().find(|record| record.id == id))
     }
 
-    pub async fn records(&self, seqs: &[i64]) -> Result<Vec<MessageRecord>, LedgerError> {
-        let rows = self.read(RECORDS, &[&seqs]).await?;
+    pub async fn records(&self, seqs: &[i64], with_bodies: bool) -> Result<Vec<MessageRecord>, LedgerError> {
+        let rows = self.read(&select(if with_bodies { "m.body" } else { "NULL::bytea" }), &[&seqs]).await?;
         rows.iter().map(|row| record(self, row)).collect()
     }
 }
@@ -40,10 +44,11 @@ impl Core {
 fn record(core: &Core, row: &Row) -> Result<MessageRecord, LedgerError> {
     let (name, recipient, user): (&str, Option<&str>, Option<&str>) = (row.get(2), row.get(3), row.get(5));
     let id = core.id(row.get(1), row.get(0));
-    let body: &[u8] = row.get(9);
-    if checksum(body) != row.get::<_, i64>(10) {
-        return Err(LedgerError::Corrupt(format!("the text of {id} does not match its checksum")));
-    }
+    let body = match row.get::<_, Option<&[u8]>>(9) {
+        None => Body::Unread,
+        Some(body) if checksum(body) == row.get::<_, i64>(10) => Body::Whole(Bytes::copy_from_slice(body)),
+        Some(_) => return Err(LedgerError::Corrupt(format!("the text of {id} does not match its checksum"))),
+    };
     let status = status(row.get(12))?;
     let time = |place: usize| row.get::<_, Option<i64>>(place).map(Timestamp::from_millis);
     Ok(MessageRecord {
@@ -61,7 +66,7 @@ fn record(core: &Core, row: &Row) -> Result<MessageRecord, LedgerError> {
         expires_at: time(6),
         headers: headers(row.get(7))?,
         ack_required: row.get(8),
-        body: Bytes::copy_from_slice(body),
+        body,
     })
 }
 

@@ -13,6 +13,7 @@
 pub mod acks;
 pub mod admission;
 pub mod advances;
+pub mod batches;
 pub mod bodies;
 pub mod cancels;
 pub mod claims;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::ensure;
 use async_trait::async_trait;
 use tidegate_domain::transfer::{Export, Import, Inventory, Manifest};
-use tidegate_domain::{Ledger, Order, QueueName, QueueRule, Queues, Slots, Transit};
+use tidegate_domain::{BATCH_BYTES_MAX, Ledger, Order, QueueName, QueueRule, Queues, Slots, Transit};
 
 use crate::TestClock;
 
@@ -52,6 +52,8 @@ pub struct Setup {
     pub idempotency_window_ms: u64,
     pub slots_max: usize,
     pub slot_retention_ms: u64,
+    /// Bytes of bodies that one claim or pop answers.
+    pub batch_bytes_max: usize,
     /// How queues are kept; those not named follow the default rule.
     pub queue_rules: Vec<(QueueName, QueueRule)>,
 }
@@ -80,6 +82,7 @@ impl Default for Setup {
             idempotency_window_ms: DAY_MS,
             slots_max: 400,
             slot_retention_ms: DAY_MS,
+            batch_bytes_max: BATCH_BYTES_MAX,
             queue_rules: vec![named(LOOSE, loose()), named(NARROW, narrow(4, 6))],
         }
     }

@@ -81,7 +81,7 @@ impl Ledger for ModelLedger {
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError> {
         let deadline = Instant::now() + Duration::from_millis(request.wait_ms);
         loop {
-            let claims = self.rules().claim(&request, self.setup.clock.now());
+            let claims = self.rules().claim(&request, self.setup.batch_bytes_max, self.setup.clock.now());
             if !claims.is_empty() || Instant::now() >= deadline {
                 return Ok(claims);
             }

@@ -8,8 +8,6 @@ use super::store::read::{self, StoredMessage};
 
 const TEXTS_MAX: usize = 1_024;
 const BYTES_MAX: usize = 8 << 20;
-/// Messages that are read before their bytes are counted.
-const READ_MAX: usize = 64;
 
 /// Texts of a backlog, read from disk while those before them are being delivered.
 ///
@@ -63,14 +61,7 @@ impl Ahead {
 
 /// Reads as many as may be kept.
 pub(super) fn read(db: &Connection, seqs: &[u64]) -> rusqlite::Result<Vec<StoredMessage>> {
-    let mut found = Vec::with_capacity(seqs.len());
-    for some in seqs.chunks(READ_MAX) {
-        found.extend(read::messages(db, some)?);
-        if found.iter().map(size).sum::<usize>() >= BYTES_MAX {
-            break;
-        }
-    }
-    Ok(found)
+    read::messages_within(db, seqs, BYTES_MAX)
 }
 
 fn size(stored: &StoredMessage) -> usize {

@@ -47,6 +47,7 @@ pub(super) struct Book {
     pub(super) salt: u32,
     pending_max: u64,
     pending_hard_max: u64,
+    batch_bytes_max: usize,
 }
 
 #[derive(Debug)]
@@ -125,6 +126,7 @@ pub(super) struct BookLimits {
     pub(super) idempotency_keys_max: usize,
     pub(super) slots_max: usize,
     pub(super) slot_retention_ms: u64,
+    pub(super) batch_bytes_max: usize,
 }
 
 impl Group {
@@ -180,6 +182,7 @@ impl Book {
             salt,
             pending_max: limits.pending_max,
             pending_hard_max: limits.pending_hard_max,
+            batch_bytes_max: limits.batch_bytes_max,
         }
     }
 
@@ -219,6 +222,7 @@ impl Book {
                 recipient,
                 expires: message.expires,
                 tries: Tries::default(),
+                body_bytes: message.body_bytes(),
             });
             if self.queues.is_soon(message.queue, message.lane) {
                 self.bodies.insert(message);

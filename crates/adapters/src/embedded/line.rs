@@ -20,7 +20,7 @@ pub(super) type Slot = u32;
 /// Every pending message, in the order in which it may be claimed: chains by recipient, and per queue and
 /// lane the heads of the chains by due time.
 ///
-/// A million messages wait here at a time, so an entry is 48 bytes and strings stay on disk. A recipient is
+/// A million messages wait here at a time, so an entry is 56 bytes and strings stay on disk. A recipient is
 /// known by a keyed hash: two that collide would merely wait for each other.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -46,6 +46,7 @@ pub(super) struct Entry {
     chain: u32,
     next: u32,
     prev: u32,
+    pub(super) body_bytes: u32,
     pub(super) queue: u16,
     pub(super) lane: Lane,
     live: bool,
@@ -117,6 +118,7 @@ pub(super) struct Arrival<'a> {
     pub(super) recipient: Option<&'a str>,
     pub(super) expires: Option<Timestamp>,
     pub(super) tries: Tries,
+    pub(super) body_bytes: u32,
 }
 
 impl Line {
@@ -382,6 +384,7 @@ impl Line {
             chain: NONE,
             next: NONE,
             prev: NONE,
+            body_bytes: arrival.body_bytes,
             queue: arrival.queue,
             lane: arrival.lane,
             live: true,

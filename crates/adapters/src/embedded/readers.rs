@@ -87,7 +87,7 @@ impl Readers {
         id: MessageId,
     ) -> Result<Option<MessageRecord>, LedgerError> {
         let salt = self.salt;
-        let found = self.read(move |db| read::record(db, id, salt)).await?;
+        let found = self.read(move |db| read::record(db, id, salt, true)).await?;
         found.transpose().map_err(LedgerError::Corrupt)
     }
 

@@ -27,6 +27,11 @@ pub(super) struct MessageRow {
 }
 
 impl MessageRow {
+    /// Of the largest that fits into a number of 32 bits, should one be larger.
+    pub(super) fn body_bytes(&self) -> u32 {
+        u32::try_from(self.body.len()).unwrap_or(u32::MAX)
+    }
+
     /// What it holds beside itself.
     pub(super) fn text_bytes(&self) -> usize {
         let pair =
@@ -90,6 +95,7 @@ pub(super) struct DeadLetter {
     /// The attempt that it died of.
     pub(super) last: AttemptRow,
     pub(super) tries: Tries,
+    pub(super) body_bytes: u32,
 }
 
 /// A dead letter that is pending again.
@@ -102,6 +108,7 @@ pub(super) struct RequeueRow {
     pub(super) attempt: AttemptRow,
     pub(super) tries: Tries,
     pub(super) edited: bool,
+    pub(super) body_bytes: u32,
 }
 
 #[derive(Debug)]

@@ -32,6 +32,8 @@ const STEPS: usize = 60;
 const PENDING_MAX: usize = 40;
 const WINDOW_MS: u64 = 10_000;
 const RETENTION_MS: u64 = 20_000;
+/// A few messages: claims and pops end by it too.
+const BATCH_BYTES_MAX: usize = 44;
 /// A strict one, one without order, one with little room.
 const QUEUES: u64 = 3;
 
@@ -95,6 +97,7 @@ impl World {
             idempotency_window_ms: WINDOW_MS,
             slots_max: 200,
             slot_retention_ms: 5_000,
+            batch_bytes_max: BATCH_BYTES_MAX,
             queue_rules: queue_rules(),
         };
         let dir = tempfile::tempdir().unwrap();
@@ -299,6 +302,7 @@ fn open(dir: &Path, clock: &Arc<TestClock>) -> Engine {
         idempotency_keys_max: 1_000,
         slots_max: 200,
         slot_retention_ms: 5_000,
+        batch_bytes_max: BATCH_BYTES_MAX,
     };
     let by_name = queue_rules().into_iter().collect();
     let queues = super::queues::QueueRules { by_name, ..Default::default() };

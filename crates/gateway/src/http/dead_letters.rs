@@ -9,13 +9,13 @@ use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::StatusCode;
-use serde_json::json;
-use tidegate_domain::{MessageId, Page, Status};
+use serde::Serialize;
+use tidegate_domain::{BATCH_BYTES_MAX, MessageId, Page, Status};
 use tidegate_edge::{ApiError, Audit, Principal};
 
 use super::answer::json;
 use super::failure::{check_admin, check_writable, from_ledger};
-use super::messages::{answer, cursor, message_id, page_size, read_filter};
+use super::messages::{MessageAnswer, answer, cursor, message_id, page_size, read_filter};
 use super::{Gateway, query};
 
 pub fn routes() -> Router<Arc<Gateway>> {
@@ -24,6 +24,13 @@ pub fn routes() -> Router<Arc<Gateway>> {
         .route("/api/v1/dead-letters/requeue", post(requeue::many))
         .route("/api/v1/dead-letters/{id}", get(show).delete(delete))
         .route("/api/v1/dead-letters/{id}/requeue", post(requeue::one))
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed<'a> {
+    dead_letters: Vec<MessageAnswer<'a>>,
+    next: Option<String>,
 }
 
 /// `GET /api/v1/dead-letters?queue=&recipient=&priority=&from=&to=&limit=&cursor=`
@@ -40,10 +47,12 @@ async fn list(
         return Err(ApiError::internal("a field without a value and without a fault"));
     };
     filter.status = Some(Status::Dead);
-    let listing = gateway.queues.list(filter, Page { max, after }).await.map_err(from_ledger)?;
-    let letters: Vec<_> = listing.messages.iter().map(answer).collect();
-    let next = listing.next.map(|id| id.to_string());
-    json(StatusCode::OK, &json!({"deadLetters": letters, "next": next}))
+    let place = gateway.large_answers.begin().await?;
+    let page = Page { max, body_bytes_max: Some(BATCH_BYTES_MAX), after };
+    let listing = gateway.queues.list(filter, page).await.map_err(from_ledger)?;
+    let dead_letters = listing.messages.iter().map(answer).collect();
+    let listed = Listed { dead_letters, next: listing.next.map(|id| id.to_string()) };
+    Ok(place.until_sent(json(StatusCode::OK, &listed)?))
 }
 
 /// `GET /api/v1/dead-letters/{id}`

@@ -202,7 +202,9 @@ async fn carries(gateway: &Gateway, slot: &Slot, asked: &SlotMessage) -> Result<
     let Some(id) = slot.message else { return Ok(false) };
     let kept = gateway.ledger.message(id).await.map_err(from_ledger)?;
     let same = |kept: MessageRecord| {
-        kept.queue == asked.queue && kept.recipient == asked.recipient && kept.body == asked.body
+        kept.queue == asked.queue
+            && kept.recipient == asked.recipient
+            && kept.body.bytes() == Some(&asked.body)
     };
     // One that retention has removed was sent, and there is nothing left to compare with.
     Ok(kept.is_none_or(same))

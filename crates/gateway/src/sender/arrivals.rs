@@ -120,7 +120,7 @@ impl Arrivals {
         for mut claim in claims {
             if claim.body.is_none() {
                 match self.ledger.message(claim.id).await {
-                    Ok(Some(record)) => claim.body = Some(record.body),
+                    Ok(Some(record)) => claim.body = record.body.bytes().cloned(),
                     // Damage is for whoever settles it as dead.
                     Ok(None) | Err(LedgerError::Corrupt(_)) => {}
                     Err(error) => {

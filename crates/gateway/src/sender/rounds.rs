@@ -1,11 +1,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tidegate_domain::{
-    Advanced, Claim, ClaimRequest, Extension, LedgerError, MessageId, Outcome, Settled, Settlement,
+    Advanced, BATCH_BYTES_MAX, Claim, ClaimRequest, Extension, LedgerError, MessageId, Outcome, Settled,
+    Settlement,
 };
 use tokio::time::Instant;
 
@@ -17,6 +19,10 @@ use crate::stop::Stop;
 
 /// How long a claim waits for work; also how long an idle sender takes to notice a stop.
 const CLAIM_WAIT_MS: u64 = 500;
+
+/// Bytes of bodies beyond which nothing more is claimed until an attempt has ended. A claim may pass it once, by what
+/// one answer of the ledger holds.
+const BYTES_UNDER_WAY_MAX: usize = 32 << 20;
 
 /// How often an open breaker is asked again.
 const BREAKER_STEP: Duration = Duration::from_millis(500);
@@ -38,7 +44,9 @@ pub struct Rounds {
     claim_fell_short: bool,
     claim_max: usize,
     attempts: FuturesUnordered<BoxFuture<'static, Settlement>>,
-    tokens: HashMap<MessageId, u64>,
+    /// What is being tried: the token of its lease, and how many bytes its body takes.
+    tokens: HashMap<MessageId, (u64, usize)>,
+    bytes_under_way: usize,
     ended: Vec<Settlement>,
     settling: Option<BoxFuture<'static, SettledBatch>>,
     settling_len: usize,
@@ -57,6 +65,7 @@ impl Rounds {
             claim_max: 0,
             attempts: FuturesUnordered::new(),
             tokens: HashMap::new(),
+            bytes_under_way: 0,
             ended: Vec::new(),
             settling: None,
             settling_len: 0,
@@ -102,6 +111,9 @@ impl Rounds {
     /// Room for claims: everything claimed and not yet settled counts, so a ledger that does not settle stops
     /// the claims too.
     fn room(&self) -> usize {
+        if self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
+            return 0;
+        }
         let open = self.attempts.len() + self.ended.len() + self.settling_len;
         self.sender.settings.concurrency.saturating_sub(open).min(self.sender.settings.batch)
     }
@@ -148,7 +160,10 @@ impl Rounds {
         match claimed {
             Ok(claims) => {
                 self.claim_backoff.succeeded();
-                self.claim_fell_short = claims.len() < self.claim_max;
+                let bytes: usize =
+                    claims.iter().filter_map(|claim| claim.body.as_ref()).map(Bytes::len).sum();
+                // The bound in bytes may have ended it, and then others wait.
+                self.claim_fell_short = claims.len() < self.claim_max && bytes < BATCH_BYTES_MAX / 2;
                 claims.into_iter().for_each(|claim| self.begin_attempt(claim));
             }
             Err(error) => self.claim_backoff.failed(&error),
@@ -163,7 +178,11 @@ impl Rounds {
         let (settings, body) = (&self.sender.settings, claim.body.clone());
         match (hopeless(&claim, &settings.retry).or_else(|| held(&self.sender, &claim)), body) {
             (None, Some(body)) => {
-                self.tokens.insert(claim.id, claim.token);
+                self.bytes_under_way += body.len();
+                // One that was tried before, and whose lease ended meanwhile, is there twice; the newer one counts.
+                if let Some((_, bytes)) = self.tokens.insert(claim.id, (claim.token, body.len())) {
+                    self.bytes_under_way -= bytes;
+                }
                 self.attempts.push(attempt(self.sender.clone(), claim, body).boxed());
             }
             (settlement, _) => self.ended.extend(settlement),
@@ -174,7 +193,9 @@ impl Rounds {
     fn attempt_ended(&mut self, settlement: Settlement) {
         let mut next = Some(settlement);
         while let Some(settlement) = next {
-            self.tokens.remove(&settlement.id);
+            if let Some((_, bytes)) = self.tokens.remove(&settlement.id) {
+                self.bytes_under_way -= bytes;
+            }
             self.ended.push(settlement);
             next = self.attempts.next().now_or_never().flatten();
         }
@@ -261,7 +282,7 @@ impl Rounds {
         );
         self.attempts.clear();
         let reason = "cut off when the gateway stopped";
-        self.ended.extend(self.tokens.drain().map(|(id, token)| Settlement {
+        self.ended.extend(self.tokens.drain().map(|(id, (token, _))| Settlement {
             id,
             token,
             outcome: Outcome::Retry { delay_ms: 0, reason: reason.to_owned() },

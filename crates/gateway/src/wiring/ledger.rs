@@ -4,7 +4,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tidegate_adapters::SystemClock;
 use tidegate_adapters::embedded::{self, Embedded};
-use tidegate_domain::Clock;
+use tidegate_domain::{BATCH_BYTES_MAX, Clock};
 use tidegate_postgres::{self as postgres, Postgres, ServerClock, Tls};
 
 use crate::config::{EmbeddedSettings, LedgerSettings, PostgresSettings, Settings};
@@ -122,6 +122,7 @@ pub(super) fn embedded_options(settings: &EmbeddedSettings, all: &Settings) -> e
         intake_max: all.intake_max,
         group_max: shared.group_max,
         body_cache_bytes: settings.body_cache_bytes,
+        batch_bytes_max: BATCH_BYTES_MAX,
         idempotency_window_ms: shared.idempotency_window_ms,
         idempotency_keys_max: settings.idempotency_keys_max,
         retention_ms: shared.retention_ms,

@@ -23,6 +23,7 @@ mod inputs;
 mod kills;
 mod ledger;
 mod lifecycle;
+mod memory;
 mod messages;
 mod passwords;
 mod policies;

@@ -77,6 +77,7 @@ impl PostgresBackend {
             idempotency_window_ms: setup.idempotency_window_ms,
             slots_max: setup.slots_max as u64,
             slot_retention_ms: setup.slot_retention_ms,
+            batch_bytes_max: setup.batch_bytes_max,
             queue_rules: setup.queue_rules.clone(),
             // The longest that a test lets pass between admission and look-up.
             retention_ms: 400 * 86_400_000,

@@ -146,7 +146,10 @@ async fn no_operation_reads_more_than_it_needs() {
     reads.check("requeue").await;
     for status in [Status::Dead, Status::Pending] {
         let filter = Filter { status: Some(status), ..Filter::default() };
-        let list = ledger.list(filter, Page { max: 3, after: None }).await.unwrap();
+        let list = ledger
+            .list(filter, Page { max: 3, body_bytes_max: Some(usize::MAX), after: None })
+            .await
+            .unwrap();
         assert_eq!(list.messages.len(), 3);
     }
     // Each looks at a slice of so many.
@@ -218,7 +221,11 @@ async fn many_dead_letters_return_with_a_few_rows_read_for_each() {
     let ledger = open(&backend, &setup).await;
     fill(&backend, SOME);
     let filter = Filter { status: Some(Status::Dead), ..Filter::default() };
-    let dead = ledger.list(filter, Page { max: 300, after: None }).await.unwrap().messages;
+    let dead = ledger
+        .list(filter, Page { max: 300, body_bytes_max: Some(usize::MAX), after: None })
+        .await
+        .unwrap()
+        .messages;
     let batch: Vec<_> =
         dead.iter().map(|record| Requeue { id: record.id, body: None, delay_ms: 0 }).collect();
     let mut reads = Reads::begin(&backend, &ledger).await;

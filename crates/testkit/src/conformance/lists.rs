@@ -79,15 +79,23 @@ pub async fn pages_hold_everything_once(h: &Harness) {
 
 pub async fn a_page_of_none_holds_none(h: &Harness) {
     h.put_all(["a", "b"].map(sms)).await;
-    let page = Page { max: 0, after: None };
+    let page = Page { max: 0, body_bytes_max: Some(usize::MAX), after: None };
     assert_eq!(h.queues().list(Filter::default(), page).await.expect("list").messages, []);
 }
 
 pub async fn what_comes_while_paging_comes_last(h: &Harness) {
     h.put_all(["a", "b", "c"].map(sms)).await;
-    let first = h.queues().list(Filter::default(), Page { max: 2, after: None }).await.expect("list");
+    let first = h
+        .queues()
+        .list(Filter::default(), Page { max: 2, body_bytes_max: Some(usize::MAX), after: None })
+        .await
+        .expect("list");
     h.put(sms("d")).await;
-    let rest = h.queues().list(Filter::default(), Page { max: 9, after: first.next }).await.expect("list");
+    let rest = h
+        .queues()
+        .list(Filter::default(), Page { max: 9, body_bytes_max: Some(usize::MAX), after: first.next })
+        .await
+        .expect("list");
     assert_eq!(bodies(&first.messages), ["a", "b"]);
     assert_eq!((bodies(&rest.messages), rest.next), (vec!["c".to_owned(), "d".to_owned()], None));
 }

@@ -3,6 +3,13 @@
 macro_rules! queue_cases {
     ($backend:expr) => {
         $crate::conformance_tests! { $backend;
+            batches::a_claim_leases_no_more_than_fits_into_its_answer,
+            batches::a_dispatch_leases_no_more_than_fits_into_its_answer,
+            batches::a_pop_takes_no_more_than_fits_into_its_answer,
+            batches::one_message_fits_into_every_answer,
+            batches::what_does_not_fit_keeps_its_turn,
+            batches::pages_end_by_their_bytes,
+            batches::a_page_without_bodies_reads_none,
             pops::pops_follow_lane_then_due_time_then_admission,
             pops::a_pop_takes_no_more_than_it_asked_for,
             pops::a_popped_message_is_delivered,

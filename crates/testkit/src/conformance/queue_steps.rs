@@ -1,5 +1,5 @@
 use tidegate_domain::{
-    Acked, Cancelled, Claim, ClaimRequest, Extension, Filter, MessageId, MessageRecord, Outcome, Page,
+    Acked, Body, Cancelled, Claim, ClaimRequest, Extension, Filter, MessageId, MessageRecord, Outcome, Page,
     QueueCounts, Requeue, Requeued, Settled, Status,
 };
 use tokio::task::JoinHandle;
@@ -95,7 +95,7 @@ impl Harness {
     pub async fn list(&self, filter: Filter, max: usize) -> Vec<MessageRecord> {
         let (mut all, mut after) = (Vec::new(), None);
         for _ in 0..PAGES_MAX {
-            let page = Page { max, after };
+            let page = Page { max, body_bytes_max: Some(usize::MAX), after };
             let listing = self.queues().list(filter.clone(), page).await.expect("list");
             assert!(listing.messages.len() <= max, "{} instead of {max}", listing.messages.len());
             all.extend(listing.messages);
@@ -145,6 +145,13 @@ impl Harness {
     }
 }
 
+fn text_of(body: &Body) -> String {
+    match body {
+        Body::Whole(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
 pub fn bodies(records: &[MessageRecord]) -> Vec<String> {
-    records.iter().map(|record| String::from_utf8_lossy(&record.body).into_owned()).collect()
+    records.iter().map(|record| text_of(&record.body)).collect()
 }

@@ -1,8 +1,8 @@
 //! What the ledger tells about a message and about itself.
 
 use tidegate_domain::{
-    AttemptRecord, AttemptResult, Clock, Due, Lane, MessageId, MessageRecord, Outcome, Recipient, Settled,
-    Status,
+    AttemptRecord, AttemptResult, Body, Clock, Due, Lane, MessageId, MessageRecord, Outcome, Recipient,
+    Settled, Status,
 };
 
 use super::steps::{LEASE_MS, QUEUE, dead, queue, retry, sms, user};
@@ -38,7 +38,7 @@ pub async fn a_delivered_record_tells_its_attempts(h: &Harness) {
         expires_at: None,
         headers: tidegate_domain::Headers::default(),
         ack_required: false,
-        body: "hello".into(),
+        body: Body::Whole("hello".into()),
     };
     assert_eq!(h.record(id).await, expected);
 }

@@ -1,7 +1,7 @@
 //! A dead letter that is requeued begins anew, at the end of its chain.
 
 use tidegate_domain::{
-    Admitted, AttemptResult, Clock, MessageId, Requeue, Requeued, Settled, Status, Timestamp,
+    Admitted, AttemptResult, Body, Clock, MessageId, Requeue, Requeued, Settled, Status, Timestamp,
 };
 use tokio::task::JoinSet;
 
@@ -88,9 +88,9 @@ pub async fn an_edited_text_goes_out_instead(h: &Harness) {
     let id = h.put_dead(sms("wrong")).await;
     let edited = Requeue { body: Some("right".into()), ..requeue_of(id) };
     assert_eq!(h.requeue(edited).await, Requeued::Requeued);
-    assert_eq!(h.record(id).await.body, "right");
+    assert_eq!(h.record(id).await.body, Body::Whole("right".into()));
     h.reopen().await.expect("reopen");
-    assert_eq!(h.record(id).await.body, "right");
+    assert_eq!(h.record(id).await.body, Body::Whole("right".into()));
     assert_eq!(h.deliver_all().await, ["right"]);
 }
 

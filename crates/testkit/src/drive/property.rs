@@ -12,6 +12,9 @@ pub(super) const OPS_MAX: usize = 80;
 const PENDING_MAX: usize = 24;
 const SLOTS_MAX: usize = 40;
 
+/// Some six messages: claims and pops end by it too.
+const BATCH_BYTES_MAX: usize = 40;
+
 /// When old slots go is a backend's own affair, within bounds: longer than any sequence takes.
 const SLOT_RETENTION_MS: u64 = 400 * 86_400_000;
 
@@ -57,6 +60,7 @@ pub(super) fn compare_sequences<B: Backend, S, F>(
                 pending_hard_max: PENDING_MAX + 2,
                 slots_max: SLOTS_MAX,
                 slot_retention_ms: SLOT_RETENTION_MS,
+                batch_bytes_max: BATCH_BYTES_MAX,
                 queue_rules: vec![named("queue2", loose()), named("queue3", narrow(3, 5))],
                 ..Setup::default()
             };

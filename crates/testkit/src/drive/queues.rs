@@ -12,6 +12,8 @@ use crate::conformance::queue;
 
 /// More pages than any sequence fills: a list that goes on for longer goes round in circles.
 const PAGES_MAX: usize = 1_000;
+/// Small, so that pages end by their bytes too.
+const LIST_BYTES_MAX: usize = 30;
 
 #[derive(Debug, Clone)]
 pub enum QueueOp {
@@ -182,7 +184,8 @@ impl From<QueueOp> for Op {
 async fn all_pages(queues: &dyn Queues, filter: &Filter, max: usize) -> anyhow::Result<Vec<MessageRecord>> {
     let (mut all, mut after) = (Vec::new(), None);
     for _ in 0..PAGES_MAX {
-        let listing = queues.list(filter.clone(), Page { max, after }).await?;
+        let listing =
+            queues.list(filter.clone(), Page { max, body_bytes_max: Some(LIST_BYTES_MAX), after }).await?;
         ensure!(listing.messages.len() <= max, "{} messages instead of {max}", listing.messages.len());
         all.extend(listing.messages);
         after = listing.next;

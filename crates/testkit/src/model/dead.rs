@@ -1,6 +1,6 @@
 //! Dead letters that come back or go for good.
 
-use tidegate_domain::{AttemptRecord, AttemptResult, MessageId, Requeue, Requeued, Status, Timestamp};
+use tidegate_domain::{AttemptRecord, AttemptResult, Body, MessageId, Requeue, Requeued, Status, Timestamp};
 
 use super::row::Row;
 use super::rules::Rules;
@@ -37,7 +37,7 @@ impl Rules {
         (record.status, record.settled_at, record.reason) = (Status::Pending, None, None);
         record.due_at = now.plus_ms(requeue.delay_ms);
         if let Some(body) = requeue.body {
-            record.body = body;
+            record.body = Body::Whole(body);
         }
         Requeued::Requeued
     }

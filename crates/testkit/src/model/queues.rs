@@ -2,22 +2,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_domain::{
-    Acked, AttemptRecord, AttemptResult, Cancelled, Claim, ClaimRequest, Clock, Extension, Filter, Lane,
-    LedgerError, Listing, MessageId, MessageRecord, Outcome, Page, QueueCounts, QueueName, Queues, Requeue,
-    Requeued, Settled, Settlement, Status, Timestamp,
+    Acked, AttemptRecord, AttemptResult, Body, Cancelled, Claim, ClaimRequest, Clock, Extension, Filter,
+    Lane, LedgerError, Listing, MessageId, MessageRecord, Outcome, Page, QueueCounts, QueueName, Queues,
+    Requeue, Requeued, Settled, Settlement, Status, Timestamp,
 };
 use tokio::time::Instant;
 
 use super::row::Row;
 use super::rules::Rules;
 use super::{ModelLedger, POLL};
+use crate::Setup;
 
 #[async_trait]
 impl Queues for ModelLedger {
     async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError> {
         let deadline = Instant::now() + Duration::from_millis(wait_ms);
         loop {
-            let popped = self.rules().pop(&queue, max, self.setup.clock.now());
+            let popped = self.rules().pop(&queue, max, &self.setup);
             if !popped.is_empty() || Instant::now() >= deadline {
                 return Ok(popped);
             }
@@ -69,17 +70,31 @@ impl Queues for ModelLedger {
 
 impl Rules {
     /// Claims and delivers, one by one.
-    fn pop(&mut self, queue: &QueueName, max: usize, now: Timestamp) -> Vec<Claim> {
+    fn pop(&mut self, queue: &QueueName, max: usize, setup: &Setup) -> Vec<Claim> {
+        let now = setup.clock.now();
         let one = ClaimRequest { queue: queue.clone(), max: 1, lease_ms: 1, wait_ms: 0 };
-        let mut popped = Vec::new();
-        while popped.len() < max
-            && let Some(claim) = self.claim(&one, now).pop()
-        {
+        let (mut popped, mut bytes) = (Vec::new(), 0);
+        while popped.len() < max {
+            let turn = self.turn(queue).clone();
+            let Some(claim) = self.claim(&one, usize::MAX, now).pop() else { break };
+            bytes += claim.body.as_ref().map_or(0, bytes::Bytes::len);
+            if bytes > setup.batch_bytes_max && !popped.is_empty() {
+                // It is not taken, so it is still its turn.
+                *self.turn(queue) = turn;
+                self.give_back(claim.id);
+                break;
+            }
             let outcome = Outcome::Delivered;
             self.settle(Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 }, now);
             popped.push(claim);
         }
         popped
+    }
+
+    fn give_back(&mut self, id: MessageId) {
+        if let Some(row) = self.known(id) {
+            row.lease = None;
+        }
     }
 
     fn extend(&mut self, extension: &Extension, now: Timestamp) -> Settled {
@@ -130,12 +145,19 @@ impl Rules {
     fn list(&self, filter: &Filter, page: &Page) -> Listing {
         let after = |row: &&Row| page.after.is_none_or(|after| row.record.id.seq() > after.seq());
         let shown = self.rows.iter().filter(|row| !row.removed).filter(after);
-        let mut matching: Vec<_> =
-            shown.map(|row| &row.record).filter(|record| matches(record, filter)).cloned().collect();
-        let more = matching.len() > page.max;
-        matching.truncate(page.max);
-        let next = matching.last().map(|record| record.id).or(page.after).filter(|_| more);
-        Listing { messages: matching, next }
+        let matching = shown.map(|row| &row.record).filter(|record| matches(record, filter));
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        for record in matching {
+            bytes += record.body.len();
+            let fits = page.body_bytes_max.is_none_or(|max| bytes <= max) || messages.is_empty();
+            if messages.len() == page.max || !fits {
+                let next = messages.last().map(|record: &MessageRecord| record.id).or(page.after);
+                return Listing { messages, next };
+            }
+            let body = if page.body_bytes_max.is_some() { record.body.clone() } else { Body::Unread };
+            messages.push(MessageRecord { body, ..record.clone() });
+        }
+        Listing { messages, next: None }
     }
 
     fn purge(&mut self, queue: &QueueName, now: Timestamp) -> u64 {

@@ -1,4 +1,4 @@
-use tidegate_domain::{Admission, AttemptResult, Due, MessageId, MessageRecord, Status, Timestamp};
+use tidegate_domain::{Admission, AttemptResult, Body, Due, MessageId, MessageRecord, Status, Timestamp};
 
 #[derive(Debug)]
 pub struct Row {
@@ -49,7 +49,7 @@ impl Row {
             expires_at: admission.expires,
             headers: admission.headers,
             ack_required: admission.ack_required,
-            body: admission.body,
+            body: Body::Whole(admission.body),
         };
         Self {
             record,

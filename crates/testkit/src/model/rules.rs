@@ -116,21 +116,27 @@ impl Rules {
         Admitted::Admitted { id, at: now, quota }
     }
 
-    pub fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Vec<Claim> {
-        self.lease(request, request.max, false, now)
+    pub fn claim(&mut self, request: &ClaimRequest, bytes_max: usize, now: Timestamp) -> Vec<Claim> {
+        self.lease(request, (request.max, bytes_max), false, now)
     }
 
     pub(super) fn lease(
         &mut self,
         request: &ClaimRequest,
-        max: usize,
+        (max, bytes_max): (usize, usize),
         in_transit: bool,
         now: Timestamp,
     ) -> Vec<Claim> {
-        let mut claims = Vec::new();
-        while claims.len() < max
-            && let Some(place) = self.choose(&request.queue, now)
-        {
+        let (mut claims, mut bytes) = (Vec::new(), 0);
+        while claims.len() < max {
+            let turn = self.turn(&request.queue).clone();
+            let Some(place) = self.choose(&request.queue, now) else { break };
+            bytes += self.rows[place].record.body.len();
+            if bytes > bytes_max && !claims.is_empty() {
+                // It is not taken, so it is still its turn.
+                *self.turn(&request.queue) = turn;
+                break;
+            }
             claims.push(self.lease_row(place, request.lease_ms, in_transit, now));
         }
         claims
@@ -157,7 +163,7 @@ impl Rules {
             headers: record.headers,
             token,
             lease_until: until,
-            body: Some(record.body),
+            body: record.body.bytes().cloned(),
         }
     }
 
@@ -330,7 +336,7 @@ impl Rules {
         chain.map(|other| other.record.lane).chain([row.record.lane]).min().unwrap_or_default()
     }
 
-    fn turn(&mut self, queue: &QueueName) -> &mut Turn {
+    pub(super) fn turn(&mut self, queue: &QueueName) -> &mut Turn {
         if !self.turns.iter().any(|turn| turn.queue == *queue) {
             self.turns.push(Turn::new(queue.clone()));
         }

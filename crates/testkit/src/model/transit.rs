@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::row::{Lease, Row};
 use super::rules::Rules;
 use super::{ModelLedger, POLL};
+use crate::Setup;
 
 #[async_trait]
 impl Transit for ModelLedger {
@@ -17,7 +18,7 @@ impl Transit for ModelLedger {
     ) -> Result<Vec<Claim>, LedgerError> {
         let deadline = Instant::now() + Duration::from_millis(request.wait_ms);
         loop {
-            let claims = self.rules().dispatch(&request, in_transit_max, self.setup.clock.now());
+            let claims = self.rules().dispatch(&request, in_transit_max, &self.setup);
             if !claims.is_empty() || Instant::now() >= deadline {
                 return Ok(claims);
             }
@@ -32,12 +33,12 @@ impl Transit for ModelLedger {
 }
 
 impl Rules {
-    fn dispatch(&mut self, request: &ClaimRequest, in_transit_max: usize, now: Timestamp) -> Vec<Claim> {
+    fn dispatch(&mut self, request: &ClaimRequest, in_transit_max: usize, setup: &Setup) -> Vec<Claim> {
         let is_in_transit =
             |row: &&Row| row.record.queue == request.queue && row.lease.is_some_and(|lease| lease.in_transit);
         let in_transit = self.rows.iter().filter(is_in_transit).count();
         let max = request.max.min(in_transit_max.saturating_sub(in_transit));
-        self.lease(request, max, true, now)
+        self.lease(request, (max, setup.batch_bytes_max), true, setup.clock.now())
     }
 
     fn begin(&mut self, extension: &Extension, now: Timestamp) -> Begun {

@@ -4,7 +4,7 @@ use tidegate_domain::QueueName;
 const STREAK_MAX: u32 = 10;
 
 /// Whose turn it is among the lanes of a queue. Memory only: a restart forgets it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Turn {
     pub queue: QueueName,
     streak: u32,

@@ -35,7 +35,7 @@ pub(in crate::embedded) struct Popped {
 impl Book {
     /// Takes messages for good, with their texts: what can't be read must not be taken, so `read` is asked for what is
     /// no longer in memory. They leave the line at once, so that the next of their recipients may go too. What can't be
-    /// read is put off.
+    /// read is put off. What does not fit into the bound in bytes stays where it is.
     pub(in crate::embedded) fn pop(
         &mut self,
         queue: &QueueName,
@@ -49,15 +49,21 @@ impl Book {
             return popped;
         };
         group.undo.push(Undo::Turn(queue, self.line.turn(queue)));
-        let mut passed = Vec::new();
+        let (mut passed, mut bytes) = (Vec::new(), 0);
         while popped.taken.len() < max && popped.unread.len() < UNREADABLE_MAX {
             let turn = self.line.turn(queue);
             let Some(slot) = self.line.take(queue, now) else { break };
             let entry = self.line.entry(slot);
-            let (seq, tries) = (entry.seq, entry.tries);
+            let (seq, tries, due, body_bytes) =
+                (entry.seq, entry.tries, entry.due, entry.body_bytes as usize);
             if group.ended(seq).is_some() {
                 passed.push(slot);
                 continue;
+            }
+            if !popped.taken.is_empty() && bytes + body_bytes > self.batch_bytes_max {
+                self.line.set_turn(queue, turn);
+                self.line.give_back(slot, due, tries);
+                break;
             }
             let text = self.bodies.get(seq).cloned().map_or_else(|| read(seq), Text::Sound);
             let (row, status, reason) = match text {
@@ -81,7 +87,10 @@ impl Book {
                 token: self.take_token(),
                 until: now,
             };
-            popped.taken.extend(row.map(|row| (leased, row)));
+            if let Some(row) = row {
+                bytes += body_bytes;
+                popped.taken.push((leased, row));
+            }
         }
         for slot in passed {
             let entry = self.line.entry(slot);
@@ -194,7 +203,7 @@ impl Book {
         now: Timestamp,
         group: &mut Group,
     ) -> Requeued {
-        let DeadLetter { mut message, last, tries } = dead;
+        let DeadLetter { mut message, last, tries, body_bytes } = dead;
         if group.ended(message.seq).is_some() {
             return Requeued::NotDead;
         }
@@ -225,7 +234,8 @@ impl Book {
         };
         let edited = requeue.body.is_some();
         message.body = requeue.body.unwrap_or_default();
-        group.requeued.push(RequeueRow { message, last, attempt, tries, edited });
+        let body_bytes = if edited { message.body_bytes() } else { body_bytes };
+        group.requeued.push(RequeueRow { message, last, attempt, tries, edited, body_bytes });
         Requeued::Requeued
     }
 
@@ -261,6 +271,7 @@ impl Book {
             recipient,
             expires: row.message.expires,
             tries: row.tries,
+            body_bytes: row.body_bytes,
         });
     }
 }

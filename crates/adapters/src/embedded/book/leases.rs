@@ -11,7 +11,7 @@ const UPCOMING_MIN: usize = 32;
 const UPCOMING_MAX: usize = 512;
 
 impl Book {
-    /// Leases up to `max` messages of a queue.
+    /// Leases up to `max` messages of a queue, and no more than fit into the bound in bytes.
     pub(in crate::embedded) fn claim(
         &mut self,
         queue: &QueueName,
@@ -33,9 +33,18 @@ impl Book {
         let Some(queue) = self.queues.id(queue).filter(|queue| self.queues.hands_out(*queue)) else {
             return Vec::new();
         };
-        let mut leased = Vec::new();
+        let (mut leased, mut bytes) = (Vec::new(), 0);
         while leased.len() < max {
+            let turn = self.line.turn(queue);
             let Some(slot) = self.line.take(queue, now) else { break };
+            let entry = self.line.entry(slot);
+            let (due, tries) = (entry.due, entry.tries);
+            bytes += entry.body_bytes as usize;
+            if bytes > self.batch_bytes_max && !leased.is_empty() {
+                self.line.set_turn(queue, turn);
+                self.line.give_back(slot, due, tries);
+                break;
+            }
             leased.push(self.lease_taken(slot, queue, lease_ms, in_transit, now));
         }
         leased
@@ -295,6 +304,7 @@ mod tests {
             idempotency_keys_max: 0,
             slots_max: 0,
             slot_retention_ms: 0,
+            batch_bytes_max: usize::MAX,
         };
         Book::new(1, limits, QueueRules::default())
     }

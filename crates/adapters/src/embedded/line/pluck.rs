@@ -13,6 +13,7 @@ pub(in crate::embedded) struct Plucked {
     due: Timestamp,
     expires: Timestamp,
     tries: Tries,
+    body_bytes: u32,
     /// Its chain's, if it stood in one.
     hash: Option<u64>,
 }
@@ -29,6 +30,7 @@ impl Line {
             due: entry.due,
             expires: entry.expires,
             tries: entry.tries,
+            body_bytes: entry.body_bytes,
             hash: chain.map(|chain| chain.hash),
         };
         self.remove(slot);
@@ -45,6 +47,7 @@ impl Line {
             recipient: None,
             expires: Some(plucked.expires).filter(|expires| *expires != Timestamp::MAX),
             tries: plucked.tries,
+            body_bytes: plucked.body_bytes,
         });
         if let Some(hash) = plucked.hash {
             let chains = &self.chains;
@@ -109,7 +112,8 @@ mod tests {
         for (seq, (recipient, lane, due)) in (1..).zip(all) {
             let due = Timestamp::from_millis(due);
             let expires = (seq % 2 == 0).then_some(NOW.plus_ms(seq));
-            line.push(&Arrival { seq, queue: 0, lane, due, recipient, expires, tries: Tries::default() });
+            let (tries, body_bytes) = (Tries::default(), 0);
+            line.push(&Arrival { seq, queue: 0, lane, due, recipient, expires, tries, body_bytes });
         }
         line
     }

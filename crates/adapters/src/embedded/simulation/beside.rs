@@ -74,7 +74,8 @@ impl World {
 
     pub(super) fn our_record(&self, id: MessageId) -> Option<MessageRecord> {
         let engine = self.engine.as_ref().unwrap();
-        store::read::record(engine.store().connection(), id, engine.book().salt).unwrap().transpose().unwrap()
+        let found = store::read::record(engine.store().connection(), id, engine.book().salt, true).unwrap();
+        found.transpose().unwrap()
     }
 
     pub(super) fn model_record(&self, id: MessageId) -> Option<MessageRecord> {

@@ -49,16 +49,24 @@ pub(in crate::embedded) fn list(
             vec![after],
         ),
     };
-    let sql = format!("SELECT message.seq, message.at, lane, recipient, status, message.queue FROM {from}");
+    // The length of a body is known without a look at its pages.
+    let sql = format!(
+        "SELECT message.seq, message.at, lane, recipient, status, message.queue, length(message.body) FROM {from}"
+    );
     let mut select = db.prepare_cached(&sql)?;
     let mut rows = select.query(rusqlite::params_from_iter(params))?;
     let mut listing = Listing::default();
-    let mut examined = 0;
+    let (mut examined, mut bytes, mut last) = (0, 0, None);
     while let Some(row) = rows.next()? {
         let id = MessageId::new(Timestamp::from_millis(row.get(1)?), row.get(0)?, salt);
         examined += 1;
         if queue.is_none_or(|queue| row.get(5) == Ok(queue)) && matches(row, filter)? {
-            match read::record(db, id, salt)? {
+            bytes += row.get::<_, usize>(6)?;
+            if page.body_bytes_max.is_some_and(|max| bytes > max) && !listing.messages.is_empty() {
+                listing.next = last;
+                break;
+            }
+            match read::record(db, id, salt, page.body_bytes_max.is_some())? {
                 Some(Ok(record)) => listing.messages.push(record),
                 Some(Err(damage)) => return Ok(Err(damage)),
                 None => {}
@@ -68,6 +76,7 @@ pub(in crate::embedded) fn list(
             listing.next = rows.next()?.is_some().then_some(id);
             break;
         }
+        last = Some(id);
     }
     Ok(Ok(listing))
 }

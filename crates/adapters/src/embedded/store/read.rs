@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row};
 use tidegate_domain::{
-    AttemptRecord, AttemptResult, Headers, Lane, MessageId, MessageRecord, QueueName, Recipient, Status,
-    Timestamp, UserId,
+    AttemptRecord, AttemptResult, Body, Headers, Lane, MessageId, MessageRecord, QueueName, Recipient,
+    Status, Timestamp, UserId,
 };
 
 use super::super::line::Tries;
@@ -77,13 +77,23 @@ pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     Ok(StoredMessage { row: message, head_sound, body_sound })
 }
 
-/// Messages by ascending sequence numbers. Runs of neighbours are read with one scan each.
+/// Messages by ascending sequence numbers.
 pub(in crate::embedded) fn messages(db: &Connection, seqs: &[u64]) -> rusqlite::Result<Vec<StoredMessage>> {
+    messages_within(db, seqs, usize::MAX)
+}
+
+/// The first ones of these messages, until their texts take so many bytes. Runs of neighbours are read with one scan
+/// each.
+pub(in crate::embedded) fn messages_within(
+    db: &Connection,
+    seqs: &[u64],
+    bytes_max: usize,
+) -> rusqlite::Result<Vec<StoredMessage>> {
     const GAP_MAX: u64 = 16;
     let mut scan = db.prepare_cached(&format!(
         "SELECT {HEAD}, body FROM message WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
     ))?;
-    let mut found = Vec::with_capacity(seqs.len());
+    let (mut found, mut bytes) = (Vec::with_capacity(seqs.len()), 0);
     for run in seqs.chunk_by(|a, b| b - a <= GAP_MAX) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
         let mut wanted = run.iter().peekable();
@@ -92,7 +102,12 @@ pub(in crate::embedded) fn messages(db: &Connection, seqs: &[u64]) -> rusqlite::
             let seq: u64 = row.get(0)?;
             while wanted.next_if(|&&next| next < seq).is_some() {}
             if wanted.next_if(|&&next| next == seq).is_some() {
-                found.push(whole(row)?);
+                let stored = whole(row)?;
+                bytes += stored.row.text_bytes();
+                found.push(stored);
+                if bytes >= bytes_max {
+                    return Ok(found);
+                }
             }
         }
     }
@@ -104,9 +119,11 @@ pub(in crate::embedded) fn record(
     db: &Connection,
     id: MessageId,
     salt: u32,
+    with_body: bool,
 ) -> rusqlite::Result<Option<Result<MessageRecord, String>>> {
     let seq = id.seq();
-    let Some(stored) = messages(db, &[seq])?.pop() else { return Ok(None) };
+    let stored = if with_body { messages(db, &[seq])?.pop() } else { without_body(db, seq)? };
+    let Some(stored) = stored else { return Ok(None) };
     let message = stored.row;
     // Before its id is looked at: the time in it may be what is wrong.
     if !stored.head_sound {
@@ -146,8 +163,18 @@ pub(in crate::embedded) fn record(
         expires_at: message.expires,
         headers: message.headers,
         ack_required: message.ack_required,
-        body: message.body,
+        body: if with_body { Body::Whole(message.body) } else { Body::Unread },
     })))
+}
+
+fn without_body(db: &Connection, seq: u64) -> rusqlite::Result<Option<StoredMessage>> {
+    let select = format!("SELECT {HEAD} FROM message WHERE seq = ?1");
+    let found = db.prepare_cached(&select)?.query_row([as_i64(seq)], head).optional()?;
+    let stored = |(row, sum): (MessageRow, i64)| {
+        let head_sound = checksum::head_matches(&row, sum);
+        StoredMessage { row, head_sound, body_sound: true }
+    };
+    Ok(found.map(stored))
 }
 
 /// A dead letter without its text; `None` when it is none.
@@ -156,9 +183,10 @@ pub(super) fn dead(db: &Connection, id: MessageId, salt: u32) -> rusqlite::Resul
     let Some(outcome) = outcome(db, seq)?.filter(|outcome| outcome.status == Status::Dead) else {
         return Ok(None);
     };
-    let (message, sum) = db
-        .prepare_cached(&format!("SELECT {HEAD} FROM message WHERE seq = ?1"))?
-        .query_row([as_i64(seq)], head)
+    let with_length = |row: &Row<'_>| Ok((head(row)?, row.get::<_, u32>(13)?));
+    let ((message, sum), body_bytes) = db
+        .prepare_cached(&format!("SELECT {HEAD}, length(body) FROM message WHERE seq = ?1"))?
+        .query_row([as_i64(seq)], with_length)
         .optional()?
         .ok_or_else(|| nonsense(0, "an outcome has no message"))?;
     if !checksum::head_matches(&message, sum) {
@@ -172,7 +200,7 @@ pub(super) fn dead(db: &Connection, id: MessageId, salt: u32) -> rusqlite::Resul
     let OutcomeRow { at, attempt: number, latency_ms, reason, .. } = outcome;
     let result = AttemptResult::Failed;
     let last = AttemptRow { seq, number, at, latency_ms, reason, due: at, result, order: 0 };
-    Ok(Some(DeadLetter { message, last, tries }))
+    Ok(Some(DeadLetter { message, last, tries, body_bytes }))
 }
 
 pub(in crate::embedded) fn users(

@@ -103,12 +103,12 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let live_from = self.mark("live_from")?;
         let (tried, order_max) = self.recover_attempts(live_from, now)?;
-        let mut requeued: BTreeMap<u64, MessageRow> = BTreeMap::new();
+        let mut requeued: BTreeMap<u64, (MessageRow, u32)> = BTreeMap::new();
         // Charges that the quotas' own rows don't contain yet stand in the messages', pending or not.
         let quota_seq = self.quota_seq()?;
         let from = live_from.min(quota_seq + 1);
         let sql = format!(
-            "SELECT {HEAD}, EXISTS (SELECT 1 FROM outcome WHERE outcome.seq = message.seq) FROM message
+            "SELECT {HEAD}, EXISTS (SELECT 1 FROM outcome WHERE outcome.seq = message.seq), length(body) FROM message
              WHERE seq >= ?1 ORDER BY seq"
         );
         let sound = self.each(&sql, [from], |row| {
@@ -129,16 +129,18 @@ impl Store {
                 return Ok(sound);
             }
             while let Some(earlier) = requeued.first_entry().filter(|earlier| *earlier.key() < seq) {
-                restore(book, &earlier.remove(), &tried, now);
+                let (earlier, body_bytes) = earlier.remove();
+                restore(book, &earlier, body_bytes, &tried, now);
             }
+            let body_bytes: u32 = row.get(14)?;
             match tried.get(&seq).map_or(0, |tried| tried.order) {
-                0 => restore(book, &message, &tried, now),
-                order => drop(requeued.insert(order, message)),
+                0 => restore(book, &message, body_bytes, &tried, now),
+                order => drop(requeued.insert(order, (message, body_bytes))),
             }
             Ok(sound)
         })?;
-        for message in requeued.values() {
-            restore(book, message, &tried, now);
+        for (message, body_bytes) in requeued.values() {
+            restore(book, message, *body_bytes, &tried, now);
         }
         self.require(sound, "a message does not match its checksum")?;
         Ok(order_max)
@@ -234,7 +236,13 @@ impl Store {
     }
 }
 
-fn restore(book: &mut Book, message: &MessageRow, tried: &HashMap<u64, Tried>, now: Timestamp) {
+fn restore(
+    book: &mut Book,
+    message: &MessageRow,
+    body_bytes: u32,
+    tried: &HashMap<u64, Tried>,
+    now: Timestamp,
+) {
     // A clock set back while nothing ran must not make anything wait that did not have to.
     let due = if message.due == message.at { message.due.min(now) } else { message.due };
     let tried = tried.get(&message.seq);
@@ -246,5 +254,6 @@ fn restore(book: &mut Book, message: &MessageRow, tried: &HashMap<u64, Tried>, n
         recipient: message.recipient.as_ref().map(|recipient| recipient.as_str()),
         expires: message.expires,
         tries: tried.map(|tried| tried.tries).unwrap_or_default(),
+        body_bytes,
     });
 }

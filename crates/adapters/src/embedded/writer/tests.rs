@@ -20,6 +20,7 @@ fn writer() -> (TempDir, Writer) {
         idempotency_keys_max: 0,
         slots_max: 0,
         slot_retention_ms: 0,
+        batch_bytes_max: usize::MAX,
     };
     let queues = QueueRules::default();
     let options = EngineOptions { sync: Durability::OsBuffer, limits, queues, retention_ms: 60_000 };

@@ -141,7 +141,8 @@ async fn by_filter(
     // What dies again meanwhile keeps its place in the list, before `after`: this ends.
     loop {
         let max = PAGE.min(BY_FILTER_MAX - tally.requeued);
-        let listing = gateway.queues.list(filter.clone(), Page { max, after }).await.map_err(from_ledger)?;
+        let page = Page { max, body_bytes_max: None, after };
+        let listing = gateway.queues.list(filter.clone(), page).await.map_err(from_ledger)?;
         let ids = listing.messages.iter().map(|record| record.id).collect();
         requeue(gateway, ids, pace, tally).await?;
         after = listing.next;

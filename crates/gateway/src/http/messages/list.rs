@@ -3,12 +3,12 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::json;
-use tidegate_domain::{Filter, Lane, MessageId, Page, QueueName, Recipient, Status};
+use serde::Serialize;
+use tidegate_domain::{BATCH_BYTES_MAX, Filter, Lane, MessageId, Page, QueueName, Recipient, Status};
 use tidegate_edge::{ApiError, Principal};
 
 use super::answer;
-use super::record::status;
+use super::record::{MessageAnswer, status};
 use crate::http::answer::json;
 use crate::http::envelope::RECIPIENT;
 use crate::http::failure::{check_admin, from_ledger};
@@ -28,6 +28,12 @@ const STATUSES: [Status; 5] =
 const PAGE: u64 = 100;
 const PAGE_MAX: u64 = 1_000;
 
+#[derive(Debug, Serialize)]
+struct Listed<'a> {
+    messages: Vec<MessageAnswer<'a>>,
+    next: Option<String>,
+}
+
 /// `GET /api/v1/messages`: messages that match, oldest first, a page at a time. A page may be short, even empty, and
 /// still name a next one: `next` is null at the end.
 pub async fn list(
@@ -45,10 +51,12 @@ pub async fn list(
         return Err(ApiError::internal("a field without a value and without a fault"));
     };
     filter.status = wanted;
-    let listing = gateway.queues.list(filter, Page { max, after }).await.map_err(from_ledger)?;
-    let messages: Vec<_> = listing.messages.iter().map(answer).collect();
-    let next = listing.next.map(|id| id.to_string());
-    json(StatusCode::OK, &json!({"messages": messages, "next": next}))
+    let place = gateway.large_answers.begin().await?;
+    let page = Page { max, body_bytes_max: Some(BATCH_BYTES_MAX), after };
+    let listing = gateway.queues.list(filter, page).await.map_err(from_ledger)?;
+    let messages = listing.messages.iter().map(answer).collect();
+    let listed = Listed { messages, next: listing.next.map(|id| id.to_string()) };
+    Ok(place.until_sent(json(StatusCode::OK, &listed)?))
 }
 
 /// The filters that every list of messages knows.

@@ -18,7 +18,7 @@ pub struct MessageAnswer<'a> {
     priority: &'static str,
     status: &'static str,
     #[serde(flatten)]
-    body: Body<'a>,
+    body: Option<Text<'a>>,
     admitted_at: String,
     due_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,8 +42,8 @@ pub struct MessageAnswer<'a> {
 /// Text as text; anything else in a form that JSON can carry unharmed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all_fields = "camelCase", untagged)]
-enum Body<'a> {
-    Text { message: &'a str },
+enum Text<'a> {
+    Plain { message: &'a str },
     Bytes { body_base64: String },
 }
 
@@ -64,10 +64,10 @@ pub fn answer(record: &MessageRecord) -> MessageAnswer<'_> {
         Status::Delivered => (settled_at, None),
         _ => (None, settled_at),
     };
-    let body = match std::str::from_utf8(&record.body) {
-        Ok(message) => Body::Text { message },
-        Err(_) => Body::Bytes { body_base64: STANDARD.encode(&record.body) },
-    };
+    let body = record.body.bytes().map(|bytes| match std::str::from_utf8(bytes) {
+        Ok(message) => Text::Plain { message },
+        Err(_) => Text::Bytes { body_base64: STANDARD.encode(bytes) },
+    });
     MessageAnswer {
         id: record.id.to_string(),
         sequence: record.id.seq(),
@@ -126,7 +126,7 @@ pub fn status(status: Status) -> &'static str {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use tidegate_domain::{Lane, MessageId, QueueName, Timestamp};
+    use tidegate_domain::{Body, Lane, MessageId, QueueName, Timestamp};
 
     use super::*;
 
@@ -153,7 +153,7 @@ mod tests {
             expires_at: None,
             headers: tidegate_domain::Headers::default(),
             ack_required: false,
-            body: Bytes::from_static(body),
+            body: Body::Whole(Bytes::from_static(body)),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::config::{Outlet, PullMode, QueueSettings};
 use crate::http::answer::{iso, json};
 use crate::http::failure::{check_writable, from_ledger};
 use crate::http::fields::Name;
+use crate::http::large::Place;
 use crate::http::{Gateway, options};
 
 const WAIT_SECONDS: Name = Name::new("waitSeconds", "wait_seconds");
@@ -42,12 +43,17 @@ pub async fn pop(
     let deadline = Instant::now() + Duration::from_secs(wait_s.unwrap_or(0));
     let most = max.and_then(|max| usize::try_from(max).ok()).unwrap_or(1);
     let waiting = Waiting::begin();
-    let claims = loop {
+    let taking = Taking { gateway: &gateway, queue: &queue, kept, mode };
+    let (claims, place) = loop {
         let wait = deadline.saturating_duration_since(Instant::now());
-        let slice_ms = u64::try_from(wait.min(SLICE).as_millis()).unwrap_or(0);
         let over = wait.is_zero() || gateway.is_draining();
-        match take(&gateway, &queue, kept, mode, most, slice_ms).await {
-            Ok(found) if over || !found.is_empty() => break found,
+        let place = if most > 1 { Some(gateway.large_answers.begin().await?) } else { None };
+        let taken = match place {
+            None => taking.one(wait.min(SLICE)).await.map(|found| (found, None)),
+            Some(place) => taking.many(most, place, wait.min(SLICE)).await,
+        };
+        match taken {
+            Ok((found, place)) if over || !found.is_empty() => break (found, place),
             Ok(_) => {}
             // Nothing was taken. A disk that is full now may have room before the wait is over.
             Err(LedgerError::NoSpace(_)) if !over => tokio::time::sleep(wait.min(SLICE)).await,
@@ -62,13 +68,17 @@ pub async fn pop(
         let tally = gateway.stats.of(&queue);
         tally.popped(if mode == PullMode::Consume { answers.len() as u64 } else { 0 });
     }
-    match (max, answers.first()) {
+    let response = match (max, answers.first()) {
         (Some(_), _) => json(StatusCode::OK, &answers),
         (None, Some(answer)) => json(StatusCode::OK, answer),
         (None, None) => {
             Err(ApiError::not_found("queue_empty", format!("queue {queue} has no message to pop")))
         }
-    }
+    }?;
+    Ok(match place {
+        Some(place) => place.until_sent(response),
+        None => response,
+    })
 }
 
 /// One pop more in `tidegate_queue_pops_waiting`, until it has its answer or its client has gone.
@@ -88,63 +98,90 @@ impl Drop for Waiting {
     }
 }
 
-/// What may be handed out. A pop that meets nothing else takes the next: the queue is not empty.
-async fn take(
-    gateway: &Gateway,
-    queue: &QueueName,
-    kept: &QueueSettings,
+/// Whose messages are taken, and how.
+struct Taking<'a> {
+    gateway: &'a Gateway,
+    queue: &'a QueueName,
+    kept: &'a QueueSettings,
     mode: PullMode,
-    max: usize,
-    wait_ms: u64,
-) -> Result<Vec<Claim>, LedgerError> {
-    for _ in 0..HOPELESS_ROUNDS_MAX {
-        let (claims, met_hopeless) = take_once(gateway, queue, kept, mode, max, wait_ms).await?;
-        if !claims.is_empty() || !met_hopeless {
-            return Ok(claims);
-        }
-    }
-    Ok(Vec::new())
 }
 
-/// Damaged and given-up messages are dealt with here, and never seen by a consumer.
-async fn take_once(
-    gateway: &Gateway,
-    queue: &QueueName,
-    kept: &QueueSettings,
-    mode: PullMode,
-    max: usize,
-    wait_ms: u64,
-) -> Result<(Vec<Claim>, bool), LedgerError> {
-    let mut claims = match mode {
-        PullMode::Consume => gateway.queues.pop(queue.clone(), max, wait_ms).await?,
-        PullMode::Reserve => {
-            let request = ClaimRequest { queue: queue.clone(), max, lease_ms: kept.lease_ms, wait_ms };
-            gateway.ledger.claim(request).await?
-        }
-    };
-    let mut hopeless = Vec::new();
-    claims.retain(|claim| {
-        let reason = if claim.body.is_none() {
-            tracing::error!(message_id = %claim.id, %queue, "the message is damaged on disk and not handed out");
-            "damaged on disk".to_owned()
-        } else if mode == PullMode::Reserve && claim.failures >= kept.attempts_max {
-            format!("gave up after {}: the last lease ended unsettled", counted(claim.failures, "attempt"))
-        } else {
-            return true;
-        };
-        let outcome = Outcome::Dead { reason };
-        hopeless.push(Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 });
-        false
-    });
-    let met_hopeless = !hopeless.is_empty();
-    // A popped message has ended already; a leased one ends here.
-    if mode == PullMode::Reserve && met_hopeless {
-        let settled = gateway.ledger.settle(hopeless.clone()).await?;
-        let done = hopeless.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
-        let tally = gateway.stats.of(queue);
-        done.for_each(|(settlement, _)| tally.settled(settlement));
+impl Taking<'_> {
+    async fn one(&self, wait: Duration) -> Result<Vec<Claim>, LedgerError> {
+        self.take(1, wait).await
     }
-    Ok((claims, met_hopeless))
+
+    /// Whoever waits holds no place, and waits for one message alone: however many wait, and are served at the same
+    /// moment, only those with a place hold more.
+    async fn many(
+        &self,
+        max: usize,
+        place: Place,
+        wait: Duration,
+    ) -> Result<(Vec<Claim>, Option<Place>), LedgerError> {
+        let found = self.take(max, Duration::ZERO).await?;
+        if !found.is_empty() || wait.is_zero() {
+            return Ok((found, Some(place)));
+        }
+        drop(place);
+        let mut found = self.one(wait).await?;
+        let place = if found.is_empty() { None } else { self.gateway.large_answers.try_begin() };
+        if place.is_some() {
+            match self.take(max - 1, Duration::ZERO).await {
+                Ok(more) => found.extend(more),
+                // The first one is taken, so it is answered.
+                Err(error) => tracing::debug!(%error, queue = %self.queue, "a pop takes one message alone"),
+            }
+        }
+        Ok((found, place))
+    }
+
+    /// What may be handed out. A pop that meets nothing else takes the next: the queue is not empty.
+    async fn take(&self, max: usize, wait: Duration) -> Result<Vec<Claim>, LedgerError> {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(0);
+        for _ in 0..HOPELESS_ROUNDS_MAX {
+            let (claims, met_hopeless) = self.take_once(max, wait_ms).await?;
+            if !claims.is_empty() || !met_hopeless {
+                return Ok(claims);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Damaged and given-up messages are dealt with here, and never seen by a consumer.
+    async fn take_once(&self, max: usize, wait_ms: u64) -> Result<(Vec<Claim>, bool), LedgerError> {
+        let Self { gateway, queue, kept, mode } = self;
+        let mut claims = match mode {
+            PullMode::Consume => gateway.queues.pop((*queue).clone(), max, wait_ms).await?,
+            PullMode::Reserve => {
+                let (queue, lease_ms) = ((*queue).clone(), kept.lease_ms);
+                gateway.ledger.claim(ClaimRequest { queue, max, lease_ms, wait_ms }).await?
+            }
+        };
+        let mut hopeless = Vec::new();
+        claims.retain(|claim| {
+            let reason = if claim.body.is_none() {
+                tracing::error!(message_id = %claim.id, %queue, "the message is damaged on disk and not handed out");
+                "damaged on disk".to_owned()
+            } else if *mode == PullMode::Reserve && claim.failures >= kept.attempts_max {
+                format!("gave up after {}: the last lease ended unsettled", counted(claim.failures, "attempt"))
+            } else {
+                return true;
+            };
+            let outcome = Outcome::Dead { reason };
+            hopeless.push(Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 });
+            false
+        });
+        let met_hopeless = !hopeless.is_empty();
+        // A popped message has ended already; a leased one ends here.
+        if *mode == PullMode::Reserve && met_hopeless {
+            let settled = gateway.ledger.settle(hopeless.clone()).await?;
+            let done = hopeless.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
+            let tally = gateway.stats.of(queue);
+            done.for_each(|(settlement, _)| tally.settled(settlement));
+        }
+        Ok((claims, met_hopeless))
+    }
 }
 
 fn answer<'a>(claim: &'a Claim, kept: &QueueSettings, mode: PullMode) -> Option<MessageResponse<'a>> {

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -5,7 +6,9 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
-use tidegate_domain::{Filter, MessageId, MessageRecord, Page, QueueName, Status, Timestamp};
+use tidegate_domain::{
+    BATCH_BYTES_MAX, Filter, MessageId, MessageRecord, Page, QueueName, Status, Timestamp,
+};
 use tidegate_edge::{ApiError, Principal};
 
 use super::{CONSUMER_GROUP, group, no_value};
@@ -24,9 +27,10 @@ const PAGES_MAX: usize = 10;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ViewedMessage {
+struct ViewedMessage<'a> {
     id: String,
-    content: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<Cow<'a, str>>,
     consumer_group: String,
     created_at: String,
     consumed: bool,
@@ -57,6 +61,7 @@ pub async fn view(
         return Err(no_value());
     };
     let count = usize::try_from(count).unwrap_or(max);
+    let place = gateway.large_answers.begin().await?;
     let view = View { gateway: &gateway, queue, count, after };
     let (mut found, next) = view.find(consumed).await?;
     // A list is in the order of ids, which carry the time; a clock set back between two starts is all that could
@@ -67,7 +72,7 @@ pub async fn view(
     if let Some(next) = next.and_then(|id| HeaderValue::try_from(id.to_string()).ok()) {
         response.headers_mut().insert(NEXT, next);
     }
-    Ok(response)
+    Ok(place.until_sent(response))
 }
 
 struct View<'a> {
@@ -84,17 +89,18 @@ impl View<'_> {
     /// first, because a message that is popped in between is then met twice, and not missed.
     async fn find(&self, consumed: Option<bool>) -> Result<Found, ApiError> {
         match consumed {
-            Some(true) => self.some(Status::Delivered).await,
-            Some(false) => self.some(Status::Pending).await,
+            Some(true) => self.some(Status::Delivered, BATCH_BYTES_MAX).await,
+            Some(false) => self.some(Status::Pending, BATCH_BYTES_MAX).await,
             None => {
-                let (waiting, delivered) =
-                    (self.some(Status::Pending).await?, self.some(Status::Delivered).await?);
+                let waiting = self.some(Status::Pending, BATCH_BYTES_MAX / 2).await?;
+                let delivered = self.some(Status::Delivered, BATCH_BYTES_MAX / 2).await?;
                 Ok(merge(waiting, delivered, self.count))
             }
         }
     }
 
-    async fn some(&self, status: Status) -> Result<Found, ApiError> {
+    /// Stops at half of the bytes: a page is of one message at least, whatever is left.
+    async fn some(&self, status: Status, bytes_max: usize) -> Result<Found, ApiError> {
         let retention_ms = self.gateway.queue_settings.of(&self.queue).retention_ms;
         let filter = Filter {
             queue: Some(self.queue.clone()),
@@ -102,13 +108,15 @@ impl View<'_> {
             from: retention_ms.map(|ms| self.gateway.clock.now().minus_ms(ms)).map(after),
             ..Filter::default()
         };
-        let (mut found, mut next) = (Vec::new(), self.after);
+        let (mut found, mut bytes, mut next) = (Vec::new(), 0, self.after);
         for _ in 0..PAGES_MAX {
-            let page = Page { max: self.count - found.len(), after: next };
+            let body_bytes_max = Some(bytes_max - bytes);
+            let page = Page { max: self.count - found.len(), body_bytes_max, after: next };
             let listing = self.gateway.queues.list(filter.clone(), page).await.map_err(from_ledger)?;
+            bytes += listing.messages.iter().map(|record| record.body.len()).sum::<usize>();
             found.extend(listing.messages);
             next = listing.next;
-            if found.len() >= self.count || next.is_none() {
+            if found.len() >= self.count || bytes >= bytes_max / 2 || next.is_none() {
                 break;
             }
         }
@@ -137,10 +145,10 @@ fn after(at: Timestamp) -> Timestamp {
     at.plus_ms(1)
 }
 
-fn viewed(record: &MessageRecord) -> ViewedMessage {
+fn viewed(record: &MessageRecord) -> ViewedMessage<'_> {
     ViewedMessage {
         id: record.id.to_string(),
-        content: String::from_utf8_lossy(&record.body).into_owned(),
+        content: record.body.bytes().map(|bytes| String::from_utf8_lossy(bytes)),
         consumer_group: record.queue.to_string(),
         created_at: iso(record.admitted_at),
         consumed: record.status == Status::Delivered,

@@ -135,6 +135,17 @@ BEGIN
 END
 $$;
 
+-- How many of these messages, in their order, have bodies of so many bytes together. The first one fits if `p_first`.
+CREATE FUNCTION fitting(p_chosen bigint[], p_bytes bigint, p_first boolean) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT count(*) FROM (
+            SELECT w.place, sum(coalesce(octet_length(m.body), 0)) OVER (ORDER BY w.place) AS bytes
+            FROM unnest(p_chosen) WITH ORDINALITY AS w (seq, place) LEFT JOIN message m ON m.seq = w.seq) t
+        WHERE t.bytes <= p_bytes OR p_first AND t.place = 1);
+END
+$$;
+
 -- How many more messages of a queue may be in transit. Reads no more of those under way than the answer takes.
 CREATE FUNCTION room_in_transit(p_queue text, p_max integer, p_now bigint) RETURNS integer
 LANGUAGE plpgsql STABLE AS $$
@@ -146,12 +157,13 @@ BEGIN
 END
 $$;
 
--- Leases up to so many messages. Tokens grow: a number for the claim, then places within it.
+-- Leases up to so many messages, with bodies of no more than so many bytes save for the first. Tokens grow: a number for the claim, then places within it.
 -- `in_transit_max` is null for attempts, which begin with their lease; otherwise the messages are in transit, and no more
 -- of the queue than so many at a time. `back_in_line`: how many leases had ended unsettled; others could not see their
 -- messages meanwhile.
 CREATE FUNCTION claim(
-    p_queue text, p_max integer, p_lease_ms bigint, p_streak integer, p_lowest boolean, p_in_transit_max integer
+    p_queue text, p_max integer, p_lease_ms bigint, p_streak integer, p_lowest boolean, p_in_transit_max integer,
+    p_bytes bigint
 ) RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
@@ -163,6 +175,7 @@ DECLARE
     turn record;
     lapsed integer;
     claim_number bigint;
+    fits integer;
 BEGIN
     IF p_in_transit_max IS NOT NULL THEN
         p_max := least(p_max, room_in_transit(p_queue, p_in_transit_max, now));
@@ -176,6 +189,13 @@ BEGIN
     SELECT * INTO turn FROM choose(p_queue, p_max, now, p_streak, p_lowest);
     IF cardinality(turn.chosen) = 0 THEN
         RETURN;
+    END IF;
+    IF cardinality(turn.chosen) > 1 THEN
+        fits := fitting(turn.chosen, p_bytes, true);
+        IF fits < cardinality(turn.chosen) THEN
+            -- The turn of those that are left is not over.
+            SELECT * INTO turn FROM choose(p_queue, fits, now, p_streak, p_lowest);
+        END IF;
     END IF;
     claim_number := nextval('lease_seq');
     RETURN QUERY

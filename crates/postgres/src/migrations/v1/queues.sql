@@ -24,8 +24,8 @@ BEGIN
 END
 $$;
 
--- Takes up to so many messages for good. What is taken lets its chain's next one step forward, which may be taken too.
-CREATE FUNCTION pop(p_queue text, p_max integer, p_streak integer, p_lowest boolean)
+-- Takes up to so many messages for good, with bodies of no more than so many bytes save for the first. What is taken lets its chain's next one step forward, which may be taken too.
+CREATE FUNCTION pop(p_queue text, p_max integer, p_streak integer, p_lowest boolean, p_bytes bigint)
 RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
@@ -38,6 +38,8 @@ DECLARE
     lapsed integer;
     pop_number bigint;
     taken integer := 0;
+    bytes_left bigint := p_bytes;
+    fits integer;
     -- How many are chosen at a time: few where the line changes with every one that is taken.
     pace integer := p_max;
     seqs bigint[];
@@ -54,6 +56,10 @@ BEGIN
             SELECT p.seq FROM pending p JOIN chain c USING (queue, recipient)
             WHERE p.seq = ANY (turn.chosen) AND p.chained FOR UPDATE OF c SKIP LOCKED);
         seqs := undisturbed(turn.chosen);
+        -- What does not fit is the first of the next round, and ends it.
+        fits := fitting(seqs, bytes_left, taken = 0);
+        EXIT WHEN fits = 0;
+        seqs := seqs[1:fits];
         IF cardinality(seqs) < cardinality(turn.chosen) THEN
             -- The turn of those that were not taken is not over.
             SELECT * INTO turn FROM choose(p_queue, cardinality(seqs), now, p_streak, p_lowest);
@@ -77,6 +83,8 @@ BEGIN
         JOIN pending p ON p.seq = w.seq JOIN message m ON m.seq = w.seq
         ORDER BY w.place;
         taken := taken + cardinality(seqs);
+        bytes_left := bytes_left
+            - (SELECT coalesce(sum(octet_length(m.body)), 0) FROM message m WHERE m.seq = ANY (seqs));
         PERFORM end_messages(now, seqs, array_fill(1::smallint, ARRAY[cardinality(seqs)]),
             array_fill(true, ARRAY[cardinality(seqs)]), array_fill(0::bigint, ARRAY[cardinality(seqs)]), NULL);
     END LOOP;
