@@ -17,7 +17,7 @@ use crate::{ApiError, Limits, json, tally};
 /// Reads a JSON object, within the limits.
 pub async fn read_json(request: Request, limits: &Limits) -> Result<Map<String, Value>, ApiError> {
     let body = read_json_body(request, limits).await?;
-    json::parse_object(&body, limits.json_depth_max)
+    json::parse_object(body.bytes(), limits.json_depth_max)
 }
 
 /// Reads a JSON object where there need not be any: an empty body is none, whatever type it claims to have. So is one
@@ -42,24 +42,51 @@ pub async fn read_json_or_array(
     array_as: &str,
 ) -> Result<Map<String, Value>, ApiError> {
     let body = read_json_body(request, limits).await?;
-    json::parse_object_or_array(&body, limits.json_depth_max, array_as)
+    json::parse_object_or_array(body.bytes(), limits.json_depth_max, array_as)
 }
 
-async fn read_json_body(request: Request, limits: &Limits) -> Result<Bytes, ApiError> {
+async fn read_json_body(request: Request, limits: &Limits) -> Result<Arrived, ApiError> {
     if !is_json(request.headers()) {
         return Err(not_json());
     }
-    read_body(request, limits).await
+    arrive(request, limits).await
 }
 
-/// Reads the body, within the limits. A length that is declared too large is refused before anything is read.
+/// Reads the body, within the limits, into memory of its own. What arrives in one piece is a slice of the connection's
+/// read buffer: a body that is kept would keep that buffer, which is hundreds of times as large as a small body.
 pub async fn read_body(request: Request, limits: &Limits) -> Result<Bytes, ApiError> {
+    Ok(match arrive(request, limits).await? {
+        Arrived::InOnePiece(slice) => Bytes::copy_from_slice(&slice),
+        // Of a declared length: it fills its memory.
+        Arrived::InPieces(whole) if whole.capacity() == whole.len() => whole.freeze(),
+        Arrived::InPieces(whole) => Bytes::copy_from_slice(&whole),
+    })
+}
+
+/// A body as it came.
+enum Arrived {
+    InOnePiece(Bytes),
+    InPieces(BytesMut),
+}
+
+impl Arrived {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::InOnePiece(slice) => slice,
+            Self::InPieces(whole) => whole,
+        }
+    }
+}
+
+/// A length that is declared too large is refused before anything is read.
+async fn arrive(request: Request, limits: &Limits) -> Result<Arrived, ApiError> {
     let mut body = request.into_body();
     let max = limits.body_bytes_max;
     if usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX) > max {
         return Err(too_large(max));
     }
     let mut reading = Reading::new(limits.body_timeout);
+    let declared = usize::try_from(body.size_hint().exact().unwrap_or(0)).unwrap_or(0);
     let (mut first, mut whole) = (Bytes::new(), BytesMut::new());
     while !body.is_end_stream() {
         let Some(frame) = reading.next(&mut body).await? else { break };
@@ -67,15 +94,18 @@ pub async fn read_body(request: Request, limits: &Limits) -> Result<Bytes, ApiEr
         if first.len() + whole.len() + data.len() > max {
             return Err(too_large(max));
         }
-        // Most bodies arrive in one piece, which is then handed on without a copy.
+        // Most bodies arrive in one piece.
         if first.is_empty() && whole.is_empty() {
             first = data;
         } else {
+            if whole.is_empty() {
+                whole = BytesMut::with_capacity(declared);
+            }
             whole.extend_from_slice(&std::mem::take(&mut first));
             whole.extend_from_slice(&data);
         }
     }
-    Ok(if whole.is_empty() { first } else { whole.freeze() })
+    Ok(if whole.is_empty() { Arrived::InOnePiece(first) } else { Arrived::InPieces(whole) })
 }
 
 /// The deadline of one body, with a timer only when there is something to wait for.
@@ -166,5 +196,28 @@ mod tests {
                 && !is("")
         );
         assert!(!is_json(&HeaderMap::new()));
+    }
+
+    #[tokio::test]
+    async fn a_body_does_not_keep_the_buffer_that_it_came_in() {
+        let second = Duration::from_secs(60);
+        let limits = Limits {
+            connections_max: 1,
+            connections_per_client_percent: 100,
+            first_byte_timeout: second,
+            header_timeout: second,
+            body_timeout: second,
+            idle_timeout: second,
+            write_timeout: second,
+            header_bytes_max: 1_000,
+            body_bytes_max: 1_000,
+            json_depth_max: 1,
+            drain_timeout: second,
+        };
+        let buffer = Bytes::from(vec![b'x'; 8_192]);
+        let request = Request::new(Body::from(buffer.slice(..16)));
+        let body = read_body(request, &limits).await.unwrap();
+        assert_eq!(body, "x".repeat(16));
+        assert!(buffer.is_unique(), "the body is a slice of the buffer");
     }
 }

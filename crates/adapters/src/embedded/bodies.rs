@@ -3,9 +3,13 @@ use std::collections::VecDeque;
 use super::rows::MessageRow;
 use super::seqs::Seqs;
 
-/// What a message costs beside its texts, and what is left of it when it is settled.
-const ENTRY_BYTES: usize = 160;
+/// What a message costs beside its texts: its entry, its share of the page that finds it, and what the allocator adds to
+/// the body.
+const ENTRY_BYTES: usize = size_of::<Option<MessageRow>>() + 2 * size_of::<u32>() + 16;
+/// What is left of it when it is settled.
 const ORDER_BYTES: usize = size_of::<u64>();
+/// Room for so many entries is kept when there are none.
+const KEPT_MIN: usize = 1_024;
 
 /// The youngest messages in memory, so that what is claimed soon after its admission needs no read. Bounded
 /// in bytes; the oldest go first.
@@ -33,8 +37,10 @@ impl Bodies {
         }
     }
 
-    pub(super) fn insert(&mut self, message: MessageRow) {
+    pub(super) fn insert(&mut self, mut message: MessageRow) {
         let seq = message.seq;
+        // On disk, and in the table of keys.
+        message.idempotency = None;
         self.bytes += ORDER_BYTES + size(&message);
         let place = match self.free.pop() {
             Some(place) => {
@@ -65,6 +71,13 @@ impl Bodies {
         while self.order.front().is_some_and(|oldest| self.places.get(*oldest).is_none()) {
             self.order.pop_front();
             self.bytes -= ORDER_BYTES;
+        }
+    }
+
+    /// Gives back the memory of entries that are gone, when all of them are.
+    pub(super) fn trim(&mut self) {
+        if self.places.len() == 0 && self.kept.len() > KEPT_MIN {
+            *self = Self::new(self.bytes_max);
         }
     }
 
@@ -134,6 +147,21 @@ mod tests {
         assert_eq!((bodies.bytes, bodies.order.len(), bodies.kept.len()), (0, 0, 3));
         bodies.insert(message(12, 100));
         assert_eq!(bodies.kept.len(), 3);
+    }
+
+    #[test]
+    fn the_room_of_many_entries_is_given_back_when_all_are_gone() {
+        let mut bodies = Bodies::new(usize::MAX);
+        let count = 2 * KEPT_MIN as u64;
+        (1..=count).for_each(|seq| bodies.insert(message(seq, 0)));
+        (1..count).for_each(|seq| bodies.remove(seq));
+        bodies.trim();
+        assert!(bodies.get(count).is_some() && bodies.kept.capacity() > KEPT_MIN);
+        bodies.remove(count);
+        bodies.trim();
+        assert_eq!((bodies.kept.capacity(), bodies.free.capacity(), bodies.order.capacity()), (0, 0, 0));
+        bodies.insert(message(count + 1, 0));
+        assert!(bodies.get(count + 1).is_some());
     }
 
     #[test]

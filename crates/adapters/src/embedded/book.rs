@@ -25,6 +25,9 @@ pub(super) use endings::{PURGE_MAX, Popped, Text, UNREADABLE_MS};
 /// Leases of one life of the ledger; beyond them come the tokens of the next.
 pub(super) const TOKEN_BITS: u32 = 40;
 
+/// Room for so many leases is kept when there are none.
+const LEASES_KEPT: usize = 16_384;
+
 /// The ledger's state in memory. It decides, deterministically, and touches neither disk nor clock.
 ///
 /// A group of commands is *decided* one after the other; what they mean for the disk gathers in a [`Group`].
@@ -281,6 +284,15 @@ impl Book {
                     }
                 }
             }
+        }
+    }
+
+    /// Gives back memory that a backlog has left behind. Between groups, when nothing is being decided.
+    pub(super) fn trim(&mut self) {
+        self.line.trim();
+        self.bodies.trim();
+        if self.leases.is_empty() && self.leases.capacity() > LEASES_KEPT {
+            self.leases = HashMap::new();
         }
     }
 

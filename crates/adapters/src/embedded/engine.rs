@@ -361,6 +361,7 @@ impl Engine {
         }
         self.expire_messages(now)?;
         self.book.keys.expire(now);
+        self.book.trim();
         self.store.checkpoint_if_due().or_else(pass_if_full)?;
         if self.book.quotas.has_dirty() && now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS {
             let (group, _) = self.decide(Vec::new(), now);

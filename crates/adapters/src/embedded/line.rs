@@ -13,6 +13,8 @@ pub(super) use pluck::Plucked;
 /// After this many claims from a higher lane, one from a lower lane goes first.
 const STREAK_MAX: u32 = 10;
 const NONE: u32 = u32::MAX;
+/// Room for so many messages is kept when there are none.
+const KEPT_MIN: usize = 4_096;
 
 /// A place in the line. Valid until its message leaves.
 pub(super) type Slot = u32;
@@ -134,6 +136,17 @@ impl Line {
             queues: Vec::new(),
             expiring: BTreeSet::new(),
         }
+    }
+
+    /// Gives back the memory of messages that have left, when all of them have. Not while a place is in use.
+    pub(super) fn trim(&mut self) {
+        if self.by_seq.len() > 0 || self.entries.len() <= KEPT_MIN {
+            return;
+        }
+        (self.entries, self.entry_free) = (Vec::new(), NONE);
+        (self.chains, self.chain_free) = (Vec::new(), NONE);
+        self.by_recipient = HashTable::new();
+        self.by_seq = Seqs::default();
     }
 
     pub(super) fn len(&self) -> u64 {

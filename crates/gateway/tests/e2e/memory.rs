@@ -1,6 +1,8 @@
 //! Memory follows from bounds, and not from what callers ask for. Measured on the whole process, from the outside.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
 use serde_json::Value;
@@ -19,6 +21,8 @@ const PAGES_OF_EACH: usize = 4;
 /// Eight answers at a time, with their bodies once as read and once as JSON, and what the allocator keeps. Without the
 /// bound in bytes one list alone takes 600 MB, and ten at once take several gigabytes.
 const GROWTH_MAX: u64 = 220 * MIB;
+/// SQLite's caches of pages, which fill with the first messages.
+const FIXED: u64 = 24 * MIB;
 
 #[test]
 fn lists_of_large_bodies_take_little_memory_however_many_ask_at_once() {
@@ -29,7 +33,8 @@ fn lists_of_large_bodies_take_little_memory_however_many_ask_at_once() {
         assert_eq!(push(&gateway, "jobs", &format!("{n} {text}"), &[]).status, 200);
     }
     let resident = reset_peak(&gateway);
-    let list = |cursor: &str| client::get(gateway.address, &format!("/api/v1/messages?limit=1000{cursor}"), &[]);
+    let list =
+        |cursor: &str| client::get(gateway.address, &format!("/api/v1/messages?limit=1000{cursor}"), &[]);
     std::thread::scope(|clients| {
         for _ in 0..CLIENTS {
             clients.spawn(|| {
@@ -71,6 +76,65 @@ fn lists_of_large_bodies_take_little_memory_however_many_ask_at_once() {
     assert_eq!((popped.len(), grown < GROWTH_MAX), (BODIES, true), "pops took {} MiB", grown / MIB);
 }
 
+/// A body that is pushed alone comes in a read buffer of some 4 kB; whatever is kept of it must not keep that.
+#[test]
+fn a_waiting_message_takes_little_more_memory_than_its_body() {
+    for (count, body_bytes) in [(20_000, 16), (2_000, 10_000)] {
+        let dir = tempdir().unwrap();
+        let gateway = start(dir.path());
+        push_alone(&gateway, 200, body_bytes);
+        drain(&gateway);
+        let resident = status(&gateway, "VmRSS:");
+        push_alone(&gateway, count, body_bytes);
+        let grown = status(&gateway, "VmRSS:").saturating_sub(resident);
+        // Its body, its entry in the cache and its place in the line, with what the allocator adds to each.
+        let most = count as u64 * (body_bytes as u64 * 3 / 2 + 1_000) + FIXED;
+        assert!(grown < most, "{count} messages of {body_bytes} bytes took {} kB", grown / 1_024);
+
+        drain(&gateway);
+        let left = status(&gateway, "VmRSS:").saturating_sub(resident);
+        assert!(left < FIXED, "{count} messages of {body_bytes} bytes left {} kB behind", left / 1_024);
+    }
+}
+
+/// One push after the other, on a few connections.
+fn push_alone(gateway: &Gateway, count: usize, body_bytes: usize) {
+    const CONNECTIONS: usize = 8;
+    std::thread::scope(|clients| {
+        for _ in 0..CONNECTIONS {
+            clients.spawn(|| {
+                let mut stream = BufReader::new(TcpStream::connect(gateway.address).unwrap());
+                let body = "x".repeat(body_bytes);
+                let request = format!(
+                    "POST /queue/push HTTP/1.1\r\nHost: {}\r\nconsumerGroup: jobs\r\nContent-Length: {body_bytes}\r\n\r\n{body}",
+                    gateway.address
+                );
+                for _ in 0..count / CONNECTIONS {
+                    stream.get_mut().write_all(request.as_bytes()).unwrap();
+                    read_answer(&mut stream);
+                }
+            });
+        }
+    });
+}
+
+fn read_answer(stream: &mut BufReader<TcpStream>) {
+    let (mut length, mut line) = (0, String::new());
+    while line != "\r\n" {
+        line.clear();
+        stream.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the gateway has closed the connection");
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    stream.read_exact(&mut vec![0; length]).unwrap();
+}
+
+fn drain(gateway: &Gateway) {
+    while pop(gateway, "jobs", &[("max", "100")]).text.len() > 2 {}
+}
+
 fn view_all(gateway: &Gateway) -> BTreeSet<String> {
     let (mut seen, mut after) = (BTreeSet::new(), None);
     loop {
@@ -88,7 +152,8 @@ fn view_all(gateway: &Gateway) -> BTreeSet<String> {
 
 /// The number that each content begins with.
 fn contents_of(answer: &Value) -> Vec<String> {
-    let content = |message: &Value| message["content"].as_str().unwrap().split(' ').next().unwrap().to_owned();
+    let content =
+        |message: &Value| message["content"].as_str().unwrap().split(' ').next().unwrap().to_owned();
     answer.as_array().unwrap().iter().map(content).collect()
 }
 
