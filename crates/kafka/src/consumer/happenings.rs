@@ -36,7 +36,7 @@ impl Happenings {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
-    fn tell(&self, happening: Happening) {
+    pub fn tell(&self, happening: Happening) {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).push(happening);
     }
 }
@@ -59,7 +59,9 @@ impl ConsumerContext for Happenings {
         partitions: &mut TopicPartitionList,
     ) {
         if self.leaving.load(Ordering::SeqCst) {
-            give_back(consumer, partitions);
+            if let Err(error) = give_back(consumer, partitions) {
+                tracing::debug!("Kafka: partitions can't be given back by who leaves: {error}");
+            }
         } else if what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             self.tell(Happening::Assigned(partitions.clone()));
         } else {
@@ -68,25 +70,18 @@ impl ConsumerContext for Happenings {
     }
 }
 
-pub fn accept(consumer: &BaseConsumer<Happenings>, partitions: &TopicPartitionList) {
-    let result = match consumer.rebalance_protocol() {
-        RebalanceProtocol::Cooperative => consumer.incremental_assign(partitions),
-        _ => consumer.assign(partitions),
-    };
-    unless_expected(result);
+/// Between the rebalance and this call the group may have gone on, and have no protocol for a moment. The calls of our own,
+/// the cooperative one, are right then, too: a group is eager only where other programs are members of it.
+pub fn accept(consumer: &BaseConsumer<Happenings>, partitions: &TopicPartitionList) -> KafkaResult<()> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Eager => consumer.assign(partitions),
+        _ => consumer.incremental_assign(partitions),
+    }
 }
 
-pub fn give_back(consumer: &BaseConsumer<Happenings>, partitions: &TopicPartitionList) {
-    let result = match consumer.rebalance_protocol() {
-        RebalanceProtocol::Cooperative => consumer.incremental_unassign(partitions),
-        _ => consumer.unassign(),
-    };
-    unless_expected(result);
-}
-
-/// The group has gone on meanwhile, and there will be another rebalance.
-fn unless_expected(result: KafkaResult<()>) {
-    if let Err(error) = result {
-        tracing::debug!("Kafka: partitions change while they change: {error}");
+pub fn give_back(consumer: &BaseConsumer<Happenings>, partitions: &TopicPartitionList) -> KafkaResult<()> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Eager => consumer.unassign(),
+        _ => consumer.incremental_unassign(partitions),
     }
 }

@@ -81,11 +81,14 @@ impl Member {
     }
 }
 
-fn start(config: &ClientConfig, standing: &Arc<Standing>) -> KafkaResult<BaseConsumer<Happenings>> {
+pub(super) fn start(
+    config: &ClientConfig,
+    standing: &Arc<Standing>,
+) -> KafkaResult<BaseConsumer<Happenings>> {
     config.create_with_context(Happenings::new(standing.clone()))
 }
 
-fn group_settings(options: &Options, queue: &QueueName) -> ClientConfig {
+pub(super) fn group_settings(options: &Options, queue: &QueueName) -> ClientConfig {
     let mut config = settings(options);
     config.set("group.id", format!("{}.{queue}", options.group));
     // Partitions that stay are not interrupted, so what is under way from them does not come twice.

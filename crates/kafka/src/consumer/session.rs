@@ -9,7 +9,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use tidegate_bus::Malformed;
-use tidegate_domain::{Claim, Lane};
+use tidegate_domain::{BusError, Claim, Lane};
 
 use super::desk::Desk;
 use super::happenings::{Happening, Happenings, accept, give_back};
@@ -72,7 +72,10 @@ impl<'a> Session<'a> {
             let mut busy = self.serve(strange);
             busy |= self.fill(strange);
             if let Some(why) = self.broken.take() {
+                // Told at once: to leave may take a while.
+                self.desk.set_trouble(Some(BusError::Away(why.clone())));
                 self.partitions.keys().for_each(|place| self.desk.shelf().revoke(*place));
+                self.leave();
                 return End::Broken(why);
             }
             if !busy {
@@ -98,15 +101,20 @@ impl<'a> Session<'a> {
         }
         for happening in client.context().take() {
             busy = true;
-            match happening {
+            let changed = match happening {
                 Happening::Assigned(list) => {
                     self.assign(&list);
-                    accept(&client, &list);
+                    accept(&client, &list)
                 }
                 Happening::Revoked(list) => {
                     self.revoke(&list);
-                    give_back(&client, &list);
+                    give_back(&client, &list)
                 }
+            };
+            // The client waits for that call to succeed. Until then it fetches nothing, while its group takes it for a
+            // member that is well: it would be one that receives nothing, for as long as nobody else joins or leaves.
+            if let Err(error) = changed {
+                self.broken = Some(format!("its partitions can't be changed: {error}"));
             }
         }
         busy
@@ -202,15 +210,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The others need not wait for the session to expire.
+    /// The others need not wait for the session to expire. Without this a client that has partitions can't be dropped: it
+    /// waits without end for these to be given back.
     fn leave(&mut self) {
         let end = Instant::now() + LEFT_WITHIN;
         self.partitions.clear();
         self.client.context().leave();
         for happening in self.client.context().take() {
-            match happening {
+            let changed = match happening {
                 Happening::Assigned(list) => accept(&self.client, &list),
                 Happening::Revoked(list) => give_back(&self.client, &list),
+            };
+            if let Err(error) = changed {
+                tracing::debug!("Kafka: partitions change while their member leaves: {error}");
             }
         }
         if self.client.close_queue().is_ok() {
@@ -233,3 +245,6 @@ fn wake_up() -> impl Fn() + Send + Sync + 'static {
     let thread = std::thread::current();
     move || thread.unpark()
 }
+
+#[cfg(test)]
+mod tests;
