@@ -44,7 +44,8 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// Takes back every message of a queue that nobody holds a lease on, and says how many.
     async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError>;
 
-    /// A paused queue admits messages and hands out none, through restarts. False when there is no such queue.
+    /// A paused queue admits messages and hands out none, through restarts. False when there is no such queue: a queue
+    /// comes into being with its first message. Those that the settings name can be paused before.
     async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError>;
 
     /// Every queue there is, by name.

@@ -81,7 +81,9 @@ impl Queues for Postgres {
     }
 
     async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError> {
-        let rows = self.core.write("SELECT pause($1, $2)", &[&queue.as_str(), &paused]).await?;
+        let configured = self.core.options.queue_rules.iter().any(|(name, _)| *name == queue);
+        let sql = "SELECT pause($1, $2, $3)";
+        let rows = self.core.write(sql, &[&queue.as_str(), &paused, &configured]).await?;
         self.core.wakes.wake(&queue);
         Ok(rows.first().is_some_and(|row| row.get(0)))
     }

@@ -296,10 +296,16 @@ impl Book {
         }
     }
 
-    /// False when there is no such queue.
+    /// False when there is no such queue, neither here nor in the settings.
     pub(super) fn pause(&mut self, name: &QueueName, paused: bool, group: &mut Group) -> bool {
-        let Some((id, queue)) = self.queues.id(name).and_then(|id| Some((id, self.queues.get_mut(id)?)))
-        else {
+        let known = self.queues.id(name).or_else(|| {
+            let made = self.queues.is_configured(name) && self.queues.has_place_for(name);
+            made.then(|| {
+                group.undo.push(Undo::QueueMade);
+                self.queues.add(name.clone())
+            })
+        });
+        let Some((id, queue)) = known.and_then(|id| Some((id, self.queues.get_mut(id)?))) else {
             return false;
         };
         let before = std::mem::replace(&mut queue.paused, paused);

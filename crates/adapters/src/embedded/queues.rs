@@ -12,7 +12,7 @@ pub(super) struct QueueRules {
     pub(super) otherwise: QueueRule,
 }
 
-/// The queues there are. A queue comes into being with its first message and stays.
+/// The queues there are. A queue comes into being with its first message, or when it is paused before, and stays.
 #[derive(Debug)]
 pub(super) struct QueueBook {
     queues: Vec<Queue>,
@@ -66,9 +66,13 @@ impl QueueBook {
         self.get(id).is_none_or(|queue| queue.rule.order == Order::Strict)
     }
 
+    pub(super) fn is_configured(&self, name: &QueueName) -> bool {
+        self.rules.by_name.contains_key(name)
+    }
+
     /// Whether there is, or could be, a queue of that name. Those of the settings always have a place.
     pub(super) fn has_place_for(&self, name: &QueueName) -> bool {
-        let configured = self.rules.by_name.contains_key(name) && self.queues.len() < usize::from(u16::MAX);
+        let configured = self.is_configured(name) && self.queues.len() < usize::from(u16::MAX);
         self.queues.len() < QUEUES_MAX || configured || self.ids.contains_key(name)
     }
 

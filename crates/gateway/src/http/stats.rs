@@ -18,7 +18,8 @@ use crate::stats::{Rates, Tallied};
 /// `GET /api/v1/stats`: the books, how deep each queue is, how fast it empties, and how the breakers stand.
 pub async fn show(State(gateway): State<Arc<Gateway>>, _principal: Principal) -> Result<Response, ApiError> {
     let counts = gateway.ledger.counts().await.map_err(from_ledger)?;
-    let known = gateway.queues.queue_counts().await.map_err(from_ledger)?;
+    let mut known = gateway.queues.queue_counts().await.map_err(from_ledger)?;
+    add_configured(&gateway, &mut known);
     let (tallies, rates) = (gateway.stats.all(), gateway.stats.rates());
     let queues: Vec<Value> =
         known.iter().map(|queue| queue_stats(&gateway, queue, &tallies, &rates)).collect();
@@ -37,6 +38,16 @@ pub async fn show(State(gateway): State<Arc<Gateway>>, _principal: Principal) ->
     let mut body = json!({ "totals": totals, "queues": queues, "breakers": breakers });
     put_rates(&mut body, gateway.stats.total_rates());
     answer::json(StatusCode::OK, &body)
+}
+
+/// Queues of the settings are there before their first message.
+fn add_configured(gateway: &Gateway, known: &mut Vec<QueueCounts>) {
+    for queue in gateway.queue_settings.named.keys() {
+        if let Err(place) = known.binary_search_by(|counts| counts.queue.cmp(queue)) {
+            known
+                .insert(place, QueueCounts { queue: queue.clone(), paused: false, depth: [0; 3], leased: 0 });
+        }
+    }
 }
 
 fn queue_stats(

@@ -244,7 +244,22 @@ fn a_queue_is_paused_purged_and_bounded() {
     let keep = |what: &str| {
         exchange(gateway.address, "POST", &format!("/queue/{what}"), &[("consumerGroup", "small")], "")
     };
-    assert_eq!(keep("pause").status, 404, "no such queue yet");
+    let none = exchange(gateway.address, "POST", "/queue/pause", &[("consumerGroup", "never-seen")], "");
+    assert_eq!((none.status, &none.json()["code"]), (404, &json!("unknown_queue")));
+    // One of the configuration is there before its first message.
+    let stats = || {
+        let stats = gateway.get("/api/v1/stats").json();
+        let queues = stats["queues"].as_array().unwrap().clone();
+        queues.into_iter().find(|queue| queue["queue"] == "small").unwrap_or_else(|| panic!("{stats}"))
+    };
+    assert_eq!((&stats()["paused"], &stats()["depth"]["normal"]), (&json!(false), &json!(0)));
+    assert_eq!(contents(&view(&gateway, "small", "10", None)), Vec::<String>::new());
+    assert_eq!(keep("pause").json(), json!({"consumerGroup": "small", "paused": true}));
+    assert_eq!(stats()["paused"], true);
+    push(&gateway, "small", "held", &[]);
+    assert_eq!(pop(&gateway, "small", &[]).status, 404, "it is paused from its first message on");
+    assert_eq!(keep("resume").status, 200);
+    assert_eq!(pop(&gateway, "small", &[]).json()["content"], "held");
     assert_eq!(
         [push(&gateway, "small", "1", &[]).status, push(&gateway, "small", "2", &[]).status],
         [200; 2]

@@ -6,7 +6,7 @@ use tidegate_domain::{Cancelled, Clock, Lane, QueueCounts};
 use tokio::time::timeout;
 
 use super::steps::{QUEUE, queue, sms, texts};
-use crate::Harness;
+use crate::{Harness, LOOSE, NARROW};
 
 const WAIT_MS: u64 = 50_000;
 const WAKES_WITHIN: Duration = Duration::from_secs(20);
@@ -41,6 +41,21 @@ pub async fn a_queue_that_never_was_cannot_be_paused(h: &Harness) {
     assert!(!h.pause("never-seen", true).await);
     h.put(sms("a").on("never-seen")).await;
     assert_eq!(h.claim_from("never-seen", 9).await.len(), 1);
+}
+
+pub async fn a_queue_of_the_settings_is_paused_before_its_first_message(h: &Harness) {
+    assert!(h.pause(NARROW, true).await);
+    assert!(h.pause(LOOSE, false).await);
+    let counts = |name, paused, depth| QueueCounts { queue: queue(name), paused, depth, leased: 0 };
+    assert_eq!(h.queue_counts().await, [counts(LOOSE, false, [0; 3]), counts(NARROW, true, [0; 3])]);
+    for text in ["a", "b"] {
+        h.reopen().await.expect("reopen");
+        h.put(sms(text).on(NARROW)).await;
+        assert_eq!(h.claim_from(NARROW, 9).await, [], "it holds");
+    }
+    assert_eq!(h.queue_counts().await, [counts(LOOSE, false, [0; 3]), counts(NARROW, true, [0, 2, 0])]);
+    assert!(h.pause(NARROW, false).await);
+    assert_eq!(texts(&h.pop_from(NARROW, 9).await), ["a", "b"]);
 }
 
 pub async fn a_paused_queue_still_expires_and_cancels(h: &Harness) {

@@ -102,6 +102,7 @@ macro_rules! queue_cases {
             pauses::a_paused_queue_hands_out_none,
             pauses::a_pause_outlives_a_reopen,
             pauses::a_queue_that_never_was_cannot_be_paused,
+            pauses::a_queue_of_the_settings_is_paused_before_its_first_message,
             pauses::a_paused_queue_still_expires_and_cancels,
             pauses::who_waits_wakes_when_the_queue_goes_on,
             pauses::queues_are_counted_by_name,

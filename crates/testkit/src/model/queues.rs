@@ -60,7 +60,8 @@ impl Queues for ModelLedger {
     }
 
     async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError> {
-        Ok(self.rules().pause(&queue, paused))
+        let named = self.setup.queue_rules.iter().any(|(name, _)| *name == queue);
+        Ok(self.rules().pause(&queue, paused, named))
     }
 
     async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError> {
@@ -165,9 +166,12 @@ impl Rules {
         self.rows.iter_mut().filter(of_queue).map(|row| row.end(Status::Deleted, now)).count() as u64
     }
 
-    fn pause(&mut self, queue: &QueueName, paused: bool) -> bool {
+    fn pause(&mut self, queue: &QueueName, paused: bool, named: bool) -> bool {
         self.paused.retain(|other| other != queue);
-        let known = self.rows.iter().any(|row| row.record.queue == *queue);
+        let known = named || self.rows.iter().any(|row| row.record.queue == *queue);
+        if named {
+            self.met.push(queue.clone());
+        }
         if known && paused {
             self.paused.push(queue.clone());
         }
@@ -176,6 +180,7 @@ impl Rules {
 
     fn queue_counts(&self) -> Vec<QueueCounts> {
         let mut names: Vec<_> = self.rows.iter().map(|row| row.record.queue.clone()).collect();
+        names.extend(self.met.iter().cloned());
         names.sort();
         names.dedup();
         let counts = |queue: QueueName| {

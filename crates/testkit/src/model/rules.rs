@@ -22,6 +22,8 @@ pub struct Rules {
     last_token: u64,
     pub(super) last_order: u64,
     pub(super) paused: Vec<QueueName>,
+    /// Queues of the settings that were paused or resumed, with or without messages.
+    pub(super) met: Vec<QueueName>,
 }
 
 #[derive(Debug)]

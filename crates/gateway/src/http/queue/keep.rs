@@ -54,7 +54,9 @@ async fn set_paused(
     paused: bool,
 ) -> Result<Response, ApiError> {
     if !gateway.queues.pause(queue.clone(), paused).await.map_err(from_ledger)? {
-        let message = format!("there is no queue {queue}; it comes into being with its first message");
+        let message = format!(
+            "there is no queue {queue}; it comes into being with its first message, or in the configuration"
+        );
         return Err(ApiError::not_found("unknown_queue", message));
     }
     audit.record(if paused { "queue paused" } else { "queue resumed" }, &queue);

@@ -1,4 +1,4 @@
--- A queue is known from its first message on, for ever.
+-- A queue is known from its first message on, or from its first pause, for ever.
 CREATE FUNCTION know_queues(p_queues text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF (SELECT count(*) FROM queue o WHERE o.name = ANY (p_queues)) < cardinality(p_queues) THEN

@@ -197,8 +197,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION pause(p_queue text, p_paused boolean) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- False when there is no such queue. One that the settings name is there before its first message.
+CREATE FUNCTION pause(p_queue text, p_paused boolean, p_configured boolean) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
+    IF p_configured THEN
+        PERFORM know_queues(ARRAY[p_queue]);
+    END IF;
     UPDATE queue SET paused = p_paused WHERE name = p_queue;
     RETURN FOUND;
 END
