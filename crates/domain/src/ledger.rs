@@ -400,6 +400,10 @@ pub enum LedgerError {
     /// The change may or may not have been committed. A retry needs an idempotency key.
     #[error("outcome unknown: {0}")]
     OutcomeUnknown(String),
+    /// The ledger asked its server for something that makes no sense there, such as a row that violates a constraint: a
+    /// defect of this program. Nothing happened, and nothing will be different next time.
+    #[error("the ledger has a defect: {0}")]
+    Defect(String),
     /// What is stored does not match its checksum or makes no sense. Never retried, never served.
     #[error("the ledger is damaged: {0}")]
     Corrupt(String),

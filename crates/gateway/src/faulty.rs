@@ -30,6 +30,8 @@ pub struct FaultyLedger {
     pub begun: AtomicUsize,
     /// Messages that one look-up examines; 0: all.
     pub examined_max: AtomicUsize,
+    /// Whose settlement meets a defect, and that of all who are settled with it.
+    pub defective: Mutex<Option<MessageId>>,
 }
 
 impl FaultyLedger {
@@ -46,6 +48,7 @@ impl FaultyLedger {
             claimed: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             examined_max: AtomicUsize::new(0),
+            defective: Mutex::default(),
         }
     }
 
@@ -65,6 +68,12 @@ impl FaultyLedger {
 
     fn fault(&self) -> Result<(), LedgerError> {
         self.faults.lock().unwrap().pop_front().map_or(Ok(()), Err)
+    }
+
+    fn defect_in(&self, batch: &[Settlement]) -> Result<(), LedgerError> {
+        let defective = *self.defective.lock().unwrap();
+        let met = batch.iter().any(|settlement| Some(settlement.id) == defective);
+        if met { Err(LedgerError::Defect("planted".to_owned())) } else { Ok(()) }
     }
 
     fn sender_fault(&self) -> Result<(), LedgerError> {
@@ -91,11 +100,13 @@ impl Ledger for FaultyLedger {
 
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
         self.sender_fault()?;
+        self.defect_in(&batch)?;
         self.ledger.settle(batch).await
     }
 
     async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError> {
         self.sender_fault()?;
+        self.defect_in(&batch)?;
         self.ledger.advance(batch, lease_ms).await
     }
 

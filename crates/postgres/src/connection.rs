@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::error::{Access, describe, ledger_error, lost};
+use crate::error::{Access, defect, describe, ledger_error, lost};
 use crate::{OpenError, Options, Tls};
 
 /// How much longer than the server's own deadline an answer may take to arrive.
@@ -48,6 +48,8 @@ pub enum CallError {
     Unsent(String),
     Unanswered,
     Failed(tokio_postgres::Error),
+    /// Nothing happened, and nothing will: see [`LedgerError::Defect`].
+    Defect(String),
 }
 
 impl Connections {
@@ -98,7 +100,7 @@ impl Connections {
     pub async fn call(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, CallError> {
         let (client, statement) = self.prepare(sql).await?;
         match timeout(self.answer_within, client.query(&statement, params)).await {
-            Ok(result) => result.map_err(CallError::Failed),
+            Ok(result) => result.map_err(|error| CallError::of(error, sql, CallError::Failed)),
             Err(_) => Err(give_up(client, CallError::Unanswered)),
         }
     }
@@ -113,7 +115,7 @@ impl Connections {
                 Ok(Uncommitted { rows, client: Some(client), answer_within: self.answer_within })
             }
             Ok((Err(error), _) | (_, Err(error))) => {
-                Err(give_up(client, CallError::Unsent(describe(&error))))
+                Err(give_up(client, CallError::of(error, sql, CallError::unsent)))
             }
             Err(_) => Err(give_up(client, CallError::Unsent("no answer in time".to_owned()))),
         }
@@ -129,7 +131,7 @@ impl Connections {
         });
         match prepared.await {
             Ok(Ok(statement)) => Ok((client, statement)),
-            Ok(Err(error)) => Err(CallError::Unsent(describe(&error))),
+            Ok(Err(error)) => Err(CallError::of(error, sql, CallError::unsent)),
             Err(_) => Err(give_up(client, CallError::Unsent("no answer in time".to_owned()))),
         }
     }
@@ -171,11 +173,20 @@ impl Drop for Uncommitted {
 }
 
 impl CallError {
+    fn of(error: tokio_postgres::Error, sql: &str, otherwise: fn(tokio_postgres::Error) -> Self) -> Self {
+        defect(&error, sql).map_or_else(|| otherwise(error), Self::Defect)
+    }
+
+    fn unsent(error: tokio_postgres::Error) -> Self {
+        Self::Unsent(describe(&error))
+    }
+
     pub fn meaning(self, access: Access) -> LedgerError {
         match self {
             Self::Unsent(said) => LedgerError::Unavailable(said),
             Self::Unanswered => lost(access, "no answer in time".to_owned()),
             Self::Failed(error) => ledger_error(&error, access),
+            Self::Defect(said) => LedgerError::Defect(said),
         }
     }
 

@@ -85,6 +85,41 @@ pub const STALE_CONFIG: &str = "TG002";
 /// All open time is full that the statement knows of, and there is more: to be asked for anew.
 pub const MORE_RANGES: &str = "TG003";
 
+/// Classes of errors that say that a statement makes no sense: cardinality, data, integrity, syntax and names, limits of
+/// the program, and what a function of the schema raised by itself. Asked again, the server would say the same.
+const DEFECTS: [&str; 6] = ["21", "22", "23", "42", "54", "P0"];
+/// Of these classes, and yet no defect: a partition that is still to be made, rights that are still to be granted, and a
+/// pooler that knows the statement from another session.
+const NO_DEFECTS: [&str; 3] = [NO_PARTITION, "42501", "42P05"];
+
+/// What to tell of an error that is a defect of ours: what was violated, and by which operation. Without the values, which
+/// are the callers'.
+pub fn defect(error: &tokio_postgres::Error, sql: &str) -> Option<String> {
+    let answer = error.as_db_error()?;
+    let code = answer.code().code();
+    if NO_DEFECTS.contains(&code) || !DEFECTS.iter().any(|class| code.starts_with(class)) {
+        return None;
+    }
+    let mut said = format!("{} fails: {} (SQLSTATE {code}", operation(sql), answer.message());
+    for (what, name) in
+        [("constraint", answer.constraint()), ("table", answer.table()), ("column", answer.column())]
+    {
+        if let Some(name) = name {
+            said = format!("{said}, {what} {name}");
+        }
+    }
+    Some(format!("{said})"))
+}
+
+/// The function that a statement calls; otherwise how it begins.
+fn operation(sql: &str) -> &str {
+    const WORDS_BYTES_MAX: usize = 40;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let called = sql.find('(').map(|end| &sql[..end]);
+    let name = called.map(|head| &head[head.rfind(|c| !is_name(c)).map_or(0, |at| at + 1)..]);
+    name.filter(|name| !name.is_empty()).unwrap_or(&sql[..sql.floor_char_boundary(WORDS_BYTES_MAX)])
+}
+
 /// A statement is its own transaction, so what failed with an answer has not happened. Without an answer, or when
 /// the server is going down with it, nobody knows.
 pub fn ledger_error(error: &tokio_postgres::Error, access: Access) -> LedgerError {
@@ -112,4 +147,16 @@ pub fn lost(access: Access, said: String) -> LedgerError {
 
 pub fn is_code(error: &tokio_postgres::Error, code: &str) -> bool {
     error.code().is_some_and(|known| known.code() == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_told_by_the_function_that_it_calls() {
+        assert_eq!(operation("SELECT place, queue FROM settle($1, $2)"), "settle");
+        assert_eq!(operation("SELECT end_leases($1)"), "end_leases");
+        assert_eq!(operation("DELETE FROM quota WHERE user_id = $1"), "DELETE FROM quota WHERE user_id = $1");
+    }
 }

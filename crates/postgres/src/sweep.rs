@@ -48,7 +48,7 @@ pub async fn run(core: Arc<Core>, health: watch::Sender<Health>) {
             Ok(()) => match core.sweep().await {
                 Err(LedgerError::NoSpace(why)) => Health::ReadOnly(why),
                 swept => {
-                    report(&mut trouble, swept.err().map(|error| error.to_string()));
+                    report(&mut trouble, swept.err());
                     Health::Ready
                 }
             },
@@ -66,10 +66,13 @@ pub async fn run(core: Arc<Core>, health: watch::Sender<Health>) {
 }
 
 /// Once, not with every sweep.
-fn report(before: &mut Option<String>, now: Option<String>) {
+fn report(before: &mut Option<LedgerError>, now: Option<LedgerError>) {
     if *before != now {
         match &now {
-            Some(error) => tracing::warn!(error, "sweeping the ledger on PostgreSQL fails in part"),
+            Some(error @ LedgerError::Defect(_)) => {
+                tracing::error!(%error, "sweeping the ledger on PostgreSQL fails in part")
+            }
+            Some(error) => tracing::warn!(%error, "sweeping the ledger on PostgreSQL fails in part"),
             None => tracing::info!("sweeping the ledger on PostgreSQL succeeds again"),
         }
         *before = now;

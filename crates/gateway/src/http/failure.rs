@@ -17,7 +17,7 @@ pub fn from_ledger(error: LedgerError) -> ApiError {
                 .retry_after_ms(SOON_MS)
                 .caused_by(error)
         }
-        LedgerError::Corrupt(_) => ApiError::internal(error),
+        LedgerError::Corrupt(_) | LedgerError::Defect(_) => ApiError::internal(error),
     }
 }
 

@@ -85,6 +85,7 @@ async fn each_failure_of_the_ledger_says_what_a_caller_can_do() {
         (LedgerError::NoSpace(text()), 507, "no_space", true),
         (LedgerError::OutcomeUnknown(text()), 503, "outcome_unknown", true),
         (LedgerError::Corrupt(text()), 500, "internal", false),
+        (LedgerError::Defect(text()), 500, "internal", false),
     ];
     for (fault, status, code, retry) in faults {
         let slot = json!({"eventId": "e", "requestedTime": "2025-06-01T12:00:00Z"});

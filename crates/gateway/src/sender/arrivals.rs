@@ -6,6 +6,8 @@ use tidegate_domain::{
 };
 use tokio::sync::{Mutex, mpsc};
 
+use super::backoff::Failure;
+
 /// Messages of one queue that come over a bus. Whoever receives a record asks the ledger before it begins: of all who
 /// hold the same record, and of all records of the same message, one attempt alone comes about.
 #[derive(Debug)]
@@ -39,6 +41,12 @@ pub enum ClaimError {
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Bus(#[from] BusError),
+}
+
+impl Failure for ClaimError {
+    fn is_defect(&self) -> bool {
+        matches!(self, Self::Ledger(error) if error.is_defect())
+    }
 }
 
 impl Arrivals {

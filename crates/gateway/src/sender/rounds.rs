@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tidegate_domain::{
-    Advanced, BATCH_BYTES_MAX, Claim, ClaimRequest, Extension, LedgerError, MessageId, Outcome, Settled,
-    Settlement,
+    Advanced, BATCH_BYTES_MAX, Claim, ClaimRequest, Extension, Ledger, LedgerError, MessageId, Outcome,
+    Settled, Settlement,
 };
 use tokio::time::Instant;
 
@@ -219,12 +219,7 @@ impl Rounds {
                     let _ = queues.extend(batch.iter().map(extend).collect()).await;
                     tokio::time::sleep(delay).await;
                 }
-                let settled = if goes_on {
-                    ledger.advance(batch.clone(), lease_ms).await
-                } else {
-                    let alone = |settled| Advanced { settled, next: None };
-                    ledger.settle(batch.clone()).await.map(|all| all.into_iter().map(alone).collect())
-                };
+                let settled = settle(&*ledger, &batch, goes_on.then_some(lease_ms)).await;
                 (batch, settled)
             }
             .boxed(),
@@ -299,6 +294,44 @@ impl Rounds {
             self.begin_settle();
         }
     }
+}
+
+/// Settles all at once, and leases the recipients' next messages for so long, if there is to be a next. Where one settlement
+/// meets a defect it must not take the others along, whose messages have been sent: then each is settled alone, and only
+/// that one is left to its lease.
+async fn settle(
+    ledger: &dyn Ledger,
+    batch: &[Settlement],
+    next_lease_ms: Option<u64>,
+) -> Result<Vec<Advanced>, LedgerError> {
+    match settle_together(ledger, batch.to_vec(), next_lease_ms).await {
+        Err(LedgerError::Defect(_)) => {}
+        settled => return settled,
+    }
+    let mut results = Vec::with_capacity(batch.len());
+    for one in batch {
+        match settle_together(ledger, vec![one.clone()], None).await {
+            Ok(settled) => results.extend(settled),
+            Err(error @ LedgerError::Defect(_)) => {
+                tracing::error!(message_id = %one.id, outcome = ?one.outcome, %error, "a settlement is given up");
+                results.push(Advanced { settled: Settled::LostLease, next: None });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(results)
+}
+
+async fn settle_together(
+    ledger: &dyn Ledger,
+    batch: Vec<Settlement>,
+    next_lease_ms: Option<u64>,
+) -> Result<Vec<Advanced>, LedgerError> {
+    if let Some(lease_ms) = next_lease_ms {
+        return ledger.advance(batch, lease_ms).await;
+    }
+    let alone = |settled| Advanced { settled, next: None };
+    Ok(ledger.settle(batch).await?.into_iter().map(alone).collect())
 }
 
 /// For the ledger to take what is handed back. Should it fail to, the leases end by themselves.

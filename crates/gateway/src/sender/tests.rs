@@ -307,3 +307,22 @@ async fn a_recipients_next_messages_come_with_the_settlements() {
     assert_eq!(delivered, (0..30).map(|n| n.to_string()).collect::<Vec<_>>(), "in order, once each");
     assert_eq!(bench.stop().await.counts().await.unwrap().leased, 0);
 }
+
+/// The others have been sent: were they to wait for a settlement that never succeeds, they would be sent again.
+#[tokio::test]
+async fn a_settlement_that_meets_a_defect_takes_no_other_along() {
+    let bench = Bench::start(0, Duration::from_secs(1));
+    // Both are claimed together, and settled together: nothing is before they are there.
+    bench.ledger.fail_sender(1);
+    let bad = bench.admit("bad").await;
+    *bench.ledger.defective.lock().unwrap() = Some(bad);
+    let good = bench.admit("good").await;
+    bench.until(good, |record| record.status == Status::Delivered).await;
+    let record = bench.ledger.message(bad).await.unwrap().unwrap();
+    assert_eq!(record.status, Status::Pending, "left to its lease");
+    bench.clock.advance_ms(30_000);
+    *bench.ledger.defective.lock().unwrap() = None;
+    bench.until(bad, |record| record.status == Status::Delivered).await;
+    let delivered = bench.channel.delivered.lock().unwrap().clone();
+    assert_eq!(delivered.iter().filter(|text| *text == "good").count(), 1, "{delivered:?}");
+}

@@ -206,3 +206,78 @@ fn a_dead_letter_comes_back_without_a_body_and_not_into_a_full_queue() {
     assert_eq!((back.status, &back.json()["edited"]), (200, &json!(false)), "{back:?}");
     assert_eq!(pop(&gateway, "jobs", &[]).json()["content"], "first");
 }
+
+/// PostgreSQL has no place for some of these, and a ledger that fails looks like one that is away.
+#[test]
+fn no_input_looks_like_a_ledger_that_is_away() {
+    let (_dir, gateway) = configured("[[queues]]\nname = \"jobs\"\nmode = \"reserve\"\n");
+    gateway.configure("ann", 5);
+    assert_eq!(slot_config(&gateway, &json!({})).status, 200);
+    let nul = "a\u{0}b";
+    for (path, body, wrong) in [
+        ("/api/send", json!({"userId": nul, "message": "x"}), "userId"),
+        ("/api/config", json!({"userId": nul, "rateLimit": 1, "timeWindow": 1}), "userId"),
+        ("/api/config", json!({"userId": "ann", "rateLimit": 1e30, "timeWindow": 1}), "rateLimit"),
+        ("/api/config", json!({"userId": "ann", "rateLimit": 1, "timeWindow": u64::MAX}), "timeWindow"),
+        ("/api/v1/messages", json!({"recipient": nul, "body": "x"}), "recipient"),
+        ("/api/v1/messages", json!({"recipient": "x".repeat(257), "body": "x"}), "recipient"),
+        ("/api/v1/messages", json!({"recipient": "ann", "body": "x", "headers": {"a": nul}}), "headers"),
+        (
+            "/api/v1/messages",
+            json!({"recipient": "ann", "body": "x", "delaySeconds": u64::MAX}),
+            "delaySeconds",
+        ),
+        ("/api/v1/messages", json!({"recipient": "ann", "body": "x", "ttlSeconds": 1e300}), "ttlSeconds"),
+        (
+            "/api/v1/messages",
+            json!({"recipient": "ann", "body": "x", "idempotencyKey": nul}),
+            "idempotencyKey",
+        ),
+        ("/api/v1/slots", json!({"eventId": nul, "requestedTime": LAST}), "eventId"),
+        ("/api/v1/slots", json!({"eventId": "x".repeat(256), "requestedTime": LAST}), "eventId"),
+        ("/api/v1/slots", json!({"eventId": "e", "requestedTime": LAST, "configName": nul}), "configName"),
+        ("/api/v1/dead-letters/requeue", json!({"filter": {"recipient": nul}}), "filter.recipient"),
+        ("/api/v1/dead-letters/requeue", json!({"filter": {"queue": nul}}), "filter.queue"),
+    ] {
+        let answer = gateway.post(path, &body);
+        assert_eq!((answer.status, fields(&answer)), (400, vec![wrong.to_owned()]), "{path} {body}");
+    }
+    for path in [
+        "/api/v1/messages?recipient=%00",
+        "/queue/pop?consumerGroup=%00",
+        "/api/config?after=%00",
+        "/api/config/%00",
+        "/api/v1/slots/%00",
+    ] {
+        assert_eq!(gateway.get(path).status, 400, "{path}");
+    }
+    // What a text may hold is kept as it is.
+    let pushed = push(&gateway, "jobs", nul, &[("recipient", "ann")]);
+    assert_eq!(pushed.status, 200, "{pushed:?}");
+    let popped = pop(&gateway, "jobs", &[]).json();
+    assert_eq!(popped["content"], nul);
+    let nack =
+        |reason: &str| gateway.post("/queue/nack", &json!({"receipt": popped["receipt"], "reason": reason}));
+    assert_eq!(fields(&nack(nul)), ["reason"]);
+    assert_eq!(nack("\u{1F30A} no\nink").status, 200);
+    // Far away, and still a time.
+    let first = json!({"eventId": "first", "requestedTime": "-009999-01-03T00:00:00Z"});
+    assert_eq!(gateway.post("/api/v1/slots", &first).status, 200);
+    let past = json!({"recipient": "bob", "body": "x", "scheduledAt": "-009999-01-03T00:00:00Z"});
+    assert_eq!(gateway.post("/api/v1/messages", &past).status, 202);
+    assert_eq!(
+        gateway.get("/api/v1/messages?from=-009999-01-03T00:00:00Z&to=9999-12-31T23:59:59Z").status,
+        200
+    );
+    // Nobody was given these.
+    let id = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+    let receipt = format!("{id}.ffffffffffffffff.-7fffffffffffffff.ffffffff.ffffffff.jobs");
+    assert_eq!(gateway.get(&format!("/api/v1/messages/{id}")).status, 404);
+    assert_eq!(gateway.delete(&format!("/api/v1/messages/{id}")).status, 404);
+    assert_eq!(gateway.post("/api/v1/ack", &json!({ "id": id })).status, 404);
+    assert_eq!(gateway.delete(&format!("/api/v1/dead-letters/{id}")).status, 404);
+    assert_eq!(gateway.post("/queue/ack", &json!({ "receipt": receipt })).status, 409);
+    assert_eq!(gateway.post("/queue/nack", &json!({ "receipt": receipt })).status, 409);
+    assert_eq!(gateway.post("/queue/extend", &json!({"receipt": receipt, "seconds": 43_200})).status, 409);
+    assert_eq!(gateway.get("/health/ready").status, 200);
+}

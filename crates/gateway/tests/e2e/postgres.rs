@@ -8,6 +8,7 @@ use tidegate_testkit::services::{Postgres, PostgresOptions};
 
 use crate::client;
 use crate::gateway::{Gateway, command, eventually, start};
+use crate::queue::{pop, push};
 
 fn server(durable: bool) -> Postgres {
     Postgres::start(PostgresOptions { durable, settings: Vec::new() }).unwrap()
@@ -119,4 +120,31 @@ fn the_schema_is_migrated_by_hand_and_an_unsafe_server_is_refused() {
         assert!(migrated.status.success() && words.contains("is up to date"), "{migrated:?}");
     }
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM tidegate.message").unwrap().trim(), "0");
+}
+
+/// A row that is there already: no caller can put it there, only a mistake of ours.
+#[test]
+fn a_violated_constraint_is_500_told_in_the_log_and_the_gateway_stays_ready() {
+    let server = server(true);
+    let dir = configured(&server.url("postgres"));
+    let config = std::fs::read_to_string(dir.path().join("tidegate.toml")).unwrap();
+    std::fs::write(dir.path().join("tidegate.toml"), config + "[queue]\nmode = \"reserve\"\n").unwrap();
+    let gateway = start(dir.path());
+    push(&gateway, "jobs", "x", &[]);
+    let popped = pop(&gateway, "jobs", &[]).json();
+    server
+        .sql("postgres", "INSERT INTO tidegate.attempt SELECT seq, 1, 0, 0, 1 FROM tidegate.message")
+        .unwrap();
+    let refused = gateway.post("/queue/nack", &json!({"receipt": popped["receipt"]}));
+    assert_eq!((refused.status, &refused.json()["code"]), (500, &json!("internal")), "{refused:?}");
+    assert_eq!(refused.header("Retry-After"), None);
+    assert!(!refused.text.contains("23505"), "{refused:?}");
+    let line = gateway.stderr.wait_for("SQLSTATE 23505");
+    assert!(
+        line.contains("settle") && line.contains("constraint attempt") && line.contains("\"ERROR\""),
+        "{line}"
+    );
+    assert_eq!(gateway.get("/health/ready").status, 200);
+    let told = gateway.stderr.all().iter().filter(|line| line.contains("23505")).count();
+    assert_eq!(told, 1, "once");
 }

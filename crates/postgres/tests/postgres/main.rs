@@ -6,6 +6,7 @@ mod backend;
 mod conformance;
 mod cuts;
 mod damage;
+mod defects;
 mod gateways;
 mod large_tables;
 mod model;

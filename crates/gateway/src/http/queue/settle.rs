@@ -159,6 +159,8 @@ fn lease_lost(receipt: &Receipt) -> ApiError {
 }
 
 fn reason(text: &str) -> Result<String, String> {
-    let fits = !text.trim().is_empty() && text.len() <= REASON_BYTES_MAX;
-    if fits { Ok(text.to_owned()) } else { Err(format!("must be 1 to {REASON_BYTES_MAX} bytes")) }
+    // PostgreSQL keeps every text but one with a NUL.
+    let fits = !text.trim().is_empty() && text.len() <= REASON_BYTES_MAX && !text.contains('\0');
+    let wrong = || format!("must be 1 to {REASON_BYTES_MAX} bytes, not blank, without NUL");
+    if fits { Ok(text.to_owned()) } else { Err(wrong()) }
 }
