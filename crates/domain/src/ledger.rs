@@ -44,7 +44,8 @@ pub trait Ledger: Debug + Send + Sync + 'static {
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError>;
 
-    /// Removes a user's quota; false when there is none. Messages already admitted stay.
+    /// Removes a user's quota; false when there is none. Messages already admitted stay. Those deferred to later windows
+    /// count there, should the user have a quota again by then.
     async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError>;
 
     /// Up to `max` quotas by user id, after the given one.

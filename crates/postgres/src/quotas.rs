@@ -22,8 +22,8 @@ impl Core {
     }
 
     pub async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError> {
-        let sql = "DELETE FROM quota WHERE user_id = $1 RETURNING user_id";
-        Ok(!self.write(sql, &[&user.as_str()]).await?.is_empty())
+        let rows = self.write("SELECT delete_quota($1)", &[&user.as_str()]).await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
     pub async fn quotas(

@@ -20,16 +20,18 @@ enum Step {
     Expire,
     ForgetKeys,
     ForgetSlots,
+    ForgetQuotas,
     MakePartitions,
     ForgetKept,
     Retire,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step::EndLeases,
     Step::Expire,
     Step::ForgetKeys,
     Step::ForgetSlots,
+    Step::ForgetQuotas,
     Step::MakePartitions,
     Step::ForgetKept,
     Step::Retire,
@@ -119,6 +121,7 @@ impl Core {
                 let retention_ms = duration(self.options.slot_retention_ms);
                 self.forget("SELECT forget_slots($1, $2)", retention_ms).await
             }
+            Step::ForgetQuotas => self.forget("SELECT forget_quotas($1, $2)", 0).await,
             Step::MakePartitions => self.make_partitions().await,
             Step::ForgetKept => {
                 let retention_ms = duration(self.options.retention_ms);

@@ -234,7 +234,7 @@ impl Engine {
                 Change::PutSlotConfig(name, rule) => {
                     Changed::SlotConfig(book.put_slot_config(&name, rule, now, &mut group))
                 }
-                Change::DeleteQuota(user) => Changed::Deleted(book.delete_quota(user, &mut group)),
+                Change::DeleteQuota(user) => Changed::Deleted(book.delete_quota(user, now, &mut group)),
             });
         }
         // A message that goes must not take a charge along that stands in its row alone.
@@ -370,6 +370,12 @@ impl Engine {
         if self.book.slots.has_old(now) {
             let mut group = self.book.begin();
             self.book.forget_slots(now, &mut group);
+            self.book.finish(&mut group, false);
+            self.commit(group, now)?;
+        }
+        if self.book.quotas.has_old(now) {
+            let mut group = self.book.begin();
+            self.book.forget_quotas(now, &mut group);
             self.book.finish(&mut group, false);
             self.commit(group, now)?;
         }

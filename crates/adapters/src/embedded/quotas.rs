@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use hashbrown::{HashMap, HashSet};
 use tidegate_domain::limits::{Charge, Deferrals, Quota};
 use tidegate_domain::{Admitted, OnLimit, Timestamp, UserId};
@@ -6,12 +8,16 @@ use super::rows::{ChargeRow, QuotaRow};
 
 /// Charged quotas that may wait for their own row; the messages' rows hold them meanwhile.
 const DIRTY_MAX: usize = 4_096;
+/// Deleted quotas that one group forgets.
+const FORGOTTEN_MAX: usize = 1_000;
 
 /// Every user's quota, with the later windows that deferred messages have taken room in.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     accounts: HashMap<UserId, Account>,
     dirty: HashSet<UserId>,
+    /// Of deleted quotas: when the last window begins that they are kept for.
+    deleted: BTreeSet<(Timestamp, UserId)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +47,9 @@ impl Quotas {
         on_limit: OnLimit,
         now: Timestamp,
     ) -> Result<(Charged, Before), Admitted> {
-        let Some(account) = self.accounts.get_mut(&user) else { return Err(Admitted::UnknownUser) };
+        let Some(account) = self.accounts.get_mut(&user).filter(|account| !account.quota.is_deleted()) else {
+            return Err(Admitted::UnknownUser);
+        };
         let before = account.clone();
         let (row, deferred_to) = match (account.quota.charge(&mut account.deferrals, now), on_limit) {
             (Charge::Passed, _) => ((account.quota.count, account.quota.since), None),
@@ -69,40 +77,80 @@ impl Quotas {
         limit: u32,
         window_ms: u64,
         now: Timestamp,
-    ) -> (&Account, Before) {
-        let before = self.accounts.get(&user).cloned();
-        let mut deferrals =
-            before.as_ref().map_or_else(Deferrals::default, |account| account.deferrals.clone());
+    ) -> (Account, Before) {
+        let former = self.accounts.get(&user).map(|account| account.deferrals.clone());
+        let mut deferrals = former.unwrap_or_default();
         let quota = Quota::reconfigure(limit, window_ms, now, &mut deferrals);
-        let undo = Before(user.clone(), before);
-        let account = self.accounts.entry(user).insert(Account { quota, deferrals }).into_mut();
-        (account, undo)
+        let account = Account { quota, deferrals };
+        let before = self.set(&user, Some(account.clone()));
+        (account, Before(user, before))
     }
 
-    pub(super) fn delete(&mut self, user: &UserId) -> Option<Before> {
-        let before = self.accounts.remove(user)?;
+    /// With what stays of it.
+    pub(super) fn delete(&mut self, user: &UserId, now: Timestamp) -> Option<(Option<Account>, Before)> {
+        let account = self.accounts.get(user).filter(|account| !account.quota.is_deleted())?;
+        let mut deferrals = account.deferrals.clone();
+        let quota = account.quota.deleted(&mut deferrals, now);
+        let kept = quota.map(|quota| Account { quota, deferrals });
+        let before = self.set(user, kept.clone());
         self.dirty.remove(user);
-        Some(Before(user.clone(), Some(before)))
+        Some((kept, Before(user.clone(), before)))
+    }
+
+    /// Forgets deleted quotas whose last window has begun, a bounded number of them.
+    pub(super) fn forget(&mut self, now: Timestamp) -> Vec<(UserId, Before)> {
+        let mut forgotten = Vec::new();
+        while forgotten.len() < FORGOTTEN_MAX && self.has_old(now) {
+            let Some((_, user)) = self.deleted.first().cloned() else { break };
+            let before = self.set(&user, None);
+            forgotten.push((user.clone(), Before(user, before)));
+        }
+        forgotten
+    }
+
+    pub(super) fn has_old(&self, now: Timestamp) -> bool {
+        self.deleted.first().is_some_and(|(last, _)| *last <= now)
+    }
+
+    /// Returns how it was before.
+    fn set(&mut self, user: &UserId, account: Option<Account>) -> Option<Account> {
+        let kept_until = |account: &Account| {
+            account.quota.is_deleted().then(|| account.deferrals.last().unwrap_or_default())
+        };
+        let until = account.as_ref().and_then(kept_until);
+        let before = match account {
+            Some(account) => self.accounts.insert(user.clone(), account),
+            None => self.accounts.remove(user),
+        };
+        if let Some(until) = before.as_ref().and_then(kept_until) {
+            self.deleted.remove(&(until, user.clone()));
+        }
+        if let Some(until) = until {
+            self.deleted.insert((until, user.clone()));
+        }
+        before
     }
 
     pub(super) fn undo(&mut self, Before(user, account): Before) {
         match account {
             Some(account) => {
+                self.set(&user, Some(account));
                 // Its row may have to be written again.
-                self.dirty.insert(user.clone());
-                self.accounts.insert(user, account);
+                self.dirty.insert(user);
             }
             None => {
-                self.accounts.remove(&user);
+                self.set(&user, None);
                 self.dirty.remove(&user);
             }
         }
     }
 
     pub(super) fn get(&self, user: &UserId, now: Timestamp) -> Option<Quota> {
-        self.accounts.get(user).map(|account| account.quota.seen_at(&account.deferrals, now))
+        let account = self.accounts.get(user).filter(|account| !account.quota.is_deleted())?;
+        Some(account.quota.seen_at(&account.deferrals, now))
     }
 
+    /// Those that are deleted, too.
     pub(super) fn all(&self) -> impl Iterator<Item = (&UserId, &Account)> {
         self.accounts.iter()
     }
@@ -129,7 +177,7 @@ impl Quotas {
     }
 
     pub(super) fn restore(&mut self, user: UserId, account: Account) {
-        self.accounts.insert(user, account);
+        self.set(&user, Some(account));
     }
 
     /// A charge that the quota's own row does not contain yet, of a message admitted at `at`.

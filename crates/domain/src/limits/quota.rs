@@ -97,6 +97,17 @@ impl Quota {
         quota
     }
 
+    /// What stays of a quota that is deleted: later windows that hold messages, to be counted should the user have a quota
+    /// again before they are over. A limit of zero, which no quota has, tells it from the others.
+    pub fn deleted(&self, deferrals: &mut Deferrals, now: Timestamp) -> Option<Self> {
+        deferrals.windows.retain(|(begins, count)| *begins > now && *count > 0);
+        (!deferrals.is_empty()).then_some(Self { limit: 0, count: 0, ..*self })
+    }
+
+    pub const fn is_deleted(&self) -> bool {
+        self.limit == 0
+    }
+
     fn open_deferred(&mut self, deferrals: &mut Deferrals, now: Timestamp) {
         while let Some((begins, count)) =
             deferrals.windows.front().copied().filter(|(begins, _)| *begins <= now)
@@ -136,6 +147,11 @@ impl Deferrals {
 
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty()
+    }
+
+    /// When the last one begins.
+    pub fn last(&self) -> Option<Timestamp> {
+        self.windows.back().map(|(begins, _)| *begins)
     }
 
     pub fn windows(&self) -> impl Iterator<Item = (Timestamp, u32)> {
@@ -226,6 +242,21 @@ mod tests {
         assert!(quota.defer(&mut deferrals, at(0), 999).is_none());
         assert_eq!(quota.defer(&mut deferrals, at(0), 1_000), Some((at(1_000), 1)));
         assert!(quota.defer(&mut deferrals, at(0), 1_999).is_none());
+    }
+
+    #[test]
+    fn a_deleted_quota_leaves_what_is_still_to_be_counted() {
+        let (quota, mut deferrals) = (Quota::new(1, 1_000, at(0)), Deferrals::default());
+        for _ in 0..3 {
+            quota.defer(&mut deferrals, at(0), 10_000).unwrap();
+        }
+        let left = quota.deleted(&mut deferrals, at(2_000)).unwrap();
+        assert!(left.is_deleted() && !quota.is_deleted());
+        assert_eq!(deferrals.windows().collect::<Vec<_>>(), [(at(3_000), 1)]);
+        let mut again = Quota::reconfigure(1, 1_000, at(2_000), &mut deferrals);
+        assert_eq!(again.charge(&mut deferrals, at(2_000)), Charge::Passed);
+        assert_eq!(again.defer(&mut deferrals, at(2_000), 10_000), Some((at(4_000), 1)));
+        assert_eq!(quota.deleted(&mut deferrals, at(9_000)), None);
     }
 
     #[test]

@@ -99,3 +99,26 @@ fn quotas_are_listed_in_pages_and_deleted() {
     assert_eq!(gateway.send("bob", "hi").status, 404);
     assert_eq!(users(&page("?limit=1000")), ["ann", "carl"]);
 }
+
+/// Otherwise whoever deletes a quota and sets it again fills the later windows twice.
+#[test]
+fn a_quota_set_again_still_counts_what_was_deferred_before() {
+    let dir = tempdir().unwrap();
+    let gateway = start(dir.path());
+    gateway.configure("ann", 1);
+    for n in 0..3 {
+        assert!(defer(&gateway, "ann", &n.to_string()).status < 300);
+    }
+    assert_eq!(gateway.delete("/api/config/ann").status, 204);
+    assert_eq!([gateway.get("/api/config/ann").status, gateway.delete("/api/config/ann").status], [404; 2]);
+    assert_eq!(gateway.get("/api/config").json()["quotas"], json!([]));
+    assert_eq!(gateway.send("ann", "unknown").status, 404);
+    gateway.configure("ann", 1);
+    // One of them goes out within the window that has just begun, the other one within the next.
+    let full = gateway.send("ann", "too many");
+    assert_eq!((full.status, &full.json()["remaining"]), (429, &json!(0)), "{full:?}");
+    let at = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let later = defer(&gateway, "ann", "later").json();
+    let since_next = at(&later["scheduledAt"]).duration_since(at(&full.json()["resetAt"]));
+    assert_eq!(since_next, jiff::SignedDuration::from_hours(1), "{later}");
+}

@@ -114,6 +114,46 @@ pub async fn a_deleted_quota_is_unknown(h: &Harness) {
     h.put(sms("c").charged_to("ann")).await;
 }
 
+/// Otherwise whoever deletes a quota and sets it again fills the later windows twice.
+pub async fn a_quota_set_again_counts_what_was_deferred_before(h: &Harness) {
+    let since = h.clock.now();
+    h.put_limit("ann", 2).await;
+    h.admit((0..6).map(|n| deferred(&n.to_string(), DAY_MS))).await;
+    for reopened in [false, true] {
+        assert!(h.ledger().delete_quota(user("ann")).await.expect("delete_quota"));
+        if reopened {
+            h.reopen().await.expect("reopen");
+        }
+        h.ledger().sweep().await.expect("sweep");
+        assert_eq!(h.ledger().quota(user("ann")).await.expect("quota"), None);
+        assert_eq!(h.ledger().quotas(None, 9).await.expect("quotas"), []);
+        assert_eq!(h.admit_one(deferred("unknown", DAY_MS)).await, Admitted::UnknownUser);
+        assert!(!h.ledger().delete_quota(user("ann")).await.expect("delete_quota"));
+        assert_eq!(h.put_limit("ann", 2).await.count, 0);
+        let answers = h.admit((0..3).map(|n| deferred(&n.to_string(), DAY_MS))).await;
+        let windows: Vec<_> = answers.iter().map(|answer| window_of(answer, since)).collect();
+        assert_eq!(windows, [0, 0, 3], "windows 1 and 2 are full");
+    }
+    h.clock.advance_ms(MINUTE_MS);
+    let full = h.admit_one(sms("direct").charged_to("ann")).await;
+    assert!(matches!(full, Admitted::OverQuota { .. }), "{full:?}");
+}
+
+pub async fn a_deleted_quota_is_forgotten_with_its_last_window(h: &Harness) {
+    h.put_limit("ann", 1).await;
+    h.admit((0..3).map(|n| deferred(&n.to_string(), DAY_MS))).await;
+    assert!(h.ledger().delete_quota(user("ann")).await.expect("delete_quota"));
+    h.clock.advance_ms(2 * MINUTE_MS);
+    for _ in 0..2 {
+        h.ledger().sweep().await.expect("sweep");
+        h.reopen().await.expect("reopen");
+    }
+    let since = h.clock.now();
+    assert_eq!(h.put_limit("ann", 1).await, Quota::new(1, MINUTE_MS, since));
+    let answers = h.admit((0..2).map(|n| deferred(&n.to_string(), DAY_MS))).await;
+    assert_eq!(answers.iter().map(|answer| window_of(answer, since)).collect::<Vec<_>>(), [0, 1]);
+}
+
 pub async fn quotas_are_listed_by_user_id_page_by_page(h: &Harness) {
     for name in ["carl", "ann", "bob", "dora", "Z"] {
         h.put_limit(name, 3).await;

@@ -12,6 +12,8 @@ const WINDOWS_MAX: u64 = 1_000;
 pub struct Account {
     pub user: UserId,
     pub quota: Quota,
+    /// Kept for what was deferred, in case the user has a quota again.
+    pub is_deleted: bool,
     deferred: Vec<Timestamp>,
     /// When the later windows begin, those without messages too.
     windows: BTreeSet<Timestamp>,
@@ -20,7 +22,7 @@ pub struct Account {
 impl Account {
     pub fn new(user: UserId, limit: u32, window_ms: u64, now: Timestamp) -> Self {
         let quota = Quota { limit, window_ms, count: 0, since: now };
-        Self { user, quota, deferred: Vec::new(), windows: BTreeSet::new() }
+        Self { user, quota, is_deleted: false, deferred: Vec::new(), windows: BTreeSet::new() }
     }
 
     /// A fresh window; what was deferred falls into it or into later ones.

@@ -83,7 +83,7 @@ impl Rules {
         let mut deferred_to = None;
         let quota = match &admission.charge {
             None => None,
-            Some(user) => match self.accounts.iter_mut().find(|account| account.user == *user) {
+            Some(user) => match self.account(user) {
                 None => return Admitted::UnknownUser,
                 Some(account) => match (account.charge(now), admission.on_limit) {
                     (Ok(()), _) => Some(account.quota),
@@ -255,21 +255,28 @@ impl Rules {
     }
 
     pub fn quota(&mut self, user: &UserId, now: Timestamp) -> Option<Quota> {
-        let account = self.accounts.iter_mut().find(|account| account.user == *user)?;
+        let account = self.account(user)?;
         account.catch_up(now);
         Some(account.quota)
     }
 
     pub fn delete_quota(&mut self, user: &UserId) -> bool {
-        let before = self.accounts.len();
-        self.accounts.retain(|account| account.user != *user);
-        self.accounts.len() < before
+        let account = self.account(user);
+        account.map(|account| account.is_deleted = true).is_some()
+    }
+
+    fn account(&mut self, user: &UserId) -> Option<&mut Account> {
+        self.accounts.iter_mut().find(|account| account.user == *user && !account.is_deleted)
     }
 
     pub fn quotas(&mut self, after: Option<&UserId>, max: usize, now: Timestamp) -> Vec<(UserId, Quota)> {
         self.accounts.iter_mut().for_each(|account| account.catch_up(now));
-        let mut all: Vec<_> =
-            self.accounts.iter().map(|account| (account.user.clone(), account.quota)).collect();
+        let mut all: Vec<_> = self
+            .accounts
+            .iter()
+            .filter(|account| !account.is_deleted)
+            .map(|account| (account.user.clone(), account.quota))
+            .collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all.into_iter().filter(|(user, _)| after.is_none_or(|after| user > after)).take(max).collect()
     }

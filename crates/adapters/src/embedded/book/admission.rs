@@ -101,7 +101,6 @@ impl Book {
     ) -> Quota {
         let seq = self.seq_last();
         let (account, before) = self.quotas.put(user.clone(), limit, window_ms, now);
-        let account = account.clone();
         let quota = account.quota;
         group.undo.push(Undo::Quota(before));
         // Messages up to here were charged to the old window.
@@ -109,11 +108,26 @@ impl Book {
         quota
     }
 
-    pub(in crate::embedded) fn delete_quota(&mut self, user: UserId, group: &mut Group) -> bool {
-        let Some(before) = self.quotas.delete(&user) else { return false };
+    pub(in crate::embedded) fn delete_quota(
+        &mut self,
+        user: UserId,
+        now: Timestamp,
+        group: &mut Group,
+    ) -> bool {
+        let Some((kept, before)) = self.quotas.delete(&user, now) else { return false };
         group.undo.push(Undo::Quota(before));
         group.quotas.retain(|row| row.user != user);
-        group.quotas_deleted.push(user);
+        match kept {
+            Some(account) => group.quotas.push(QuotaRow { user, account, seq: self.seq_last() }),
+            None => group.quotas_deleted.push(user),
+        }
         true
+    }
+
+    pub(in crate::embedded) fn forget_quotas(&mut self, now: Timestamp, group: &mut Group) {
+        for (user, before) in self.quotas.forget(now) {
+            group.undo.push(Undo::Quota(before));
+            group.quotas_deleted.push(user);
+        }
     }
 }

@@ -208,7 +208,8 @@ pub(in crate::embedded) fn users(
     after: Option<&UserId>,
     max: usize,
 ) -> rusqlite::Result<Vec<UserId>> {
-    let mut select = db.prepare_cached("SELECT user FROM quota WHERE user > ?1 ORDER BY user LIMIT ?2")?;
+    let mut select =
+        db.prepare_cached("SELECT user FROM quota WHERE user > ?1 AND max > 0 ORDER BY user LIMIT ?2")?;
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     let after = after.map_or("", |user| user.as_str());
     let user =

@@ -33,7 +33,7 @@ BEGIN
     WITH charged AS (
         UPDATE quota o SET count = o.count + a.charge
         FROM (SELECT unnest(p_users) AS user_id, unnest(p_charges) AS charge) a
-        WHERE o.user_id = a.user_id
+        WHERE o.user_id = a.user_id AND o.max > 0
         RETURNING o.max, o.window_ms, o.count, o.since, o.later_at)
     SELECT array_agg(c.max), array_agg(c.window_ms), array_agg(c.count), array_agg(c.since),
         max(c.since), min(c.since + c.window_ms),

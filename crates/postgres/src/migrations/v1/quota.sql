@@ -107,18 +107,56 @@ BEGIN
 END
 $$;
 
+-- Later windows that hold messages are kept: they count, should the user have a quota again by then. False when there is
+-- none.
+CREATE FUNCTION delete_quota(p_user text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint;
+    q quota;
+BEGIN
+    SELECT * INTO q FROM quota o WHERE o.user_id = p_user AND o.max > 0 FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    now := now_ms();
+    SELECT array_agg(w.begins ORDER BY w.begins), array_agg(w.count ORDER BY w.begins) INTO q.later_at, q.later
+    FROM unnest(q.later_at, q.later) AS w (begins, count) WHERE w.begins > now AND w.count > 0;
+    IF q.later_at IS NULL THEN
+        DELETE FROM quota o WHERE o.user_id = p_user;
+    ELSE
+        UPDATE quota o SET max = 0, count = 0, later_at = q.later_at, later = q.later WHERE o.user_id = p_user;
+    END IF;
+    RETURN true;
+END
+$$;
+
+-- Deleted ones whose last window began so long ago, a slice of them.
+CREATE FUNCTION forget_quotas(p_age_ms bigint, p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    before bigint := now_ms() - p_age_ms;
+    forgotten integer;
+BEGIN
+    DELETE FROM quota WHERE user_id IN (
+        SELECT o.user_id FROM quota o WHERE o.max = 0 AND o.later_at[cardinality(o.later_at)] <= before
+        LIMIT p_max FOR UPDATE SKIP LOCKED);
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    RETURN forgotten;
+END
+$$;
+
 -- By user id, as a charge now would find them.
 CREATE FUNCTION quotas(p_after text, p_max bigint) RETURNS SETOF quota LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint := now_ms();
     q quota;
 BEGIN
-    FOR q IN SELECT * FROM quota o WHERE p_after IS NULL OR o.user_id > p_after ORDER BY o.user_id LIMIT p_max LOOP
+    FOR q IN SELECT * FROM quota o
+        WHERE (p_after IS NULL OR o.user_id > p_after) AND o.max > 0 ORDER BY o.user_id LIMIT p_max LOOP
         RETURN NEXT quota_opened(q, now);
     END LOOP;
 END
 $$;
 
 CREATE FUNCTION quota_of(p_user text) RETURNS SETOF quota LANGUAGE sql VOLATILE AS $$
-    SELECT (quota_opened(o, now_ms())).* FROM quota o WHERE o.user_id = p_user
+    SELECT (quota_opened(o, now_ms())).* FROM quota o WHERE o.user_id = p_user AND o.max > 0
 $$;

@@ -126,6 +126,8 @@ CREATE TABLE quota (
     later_at   bigint[] NOT NULL DEFAULT '{}',
     later      bigint[] NOT NULL DEFAULT '{}'
 );
+-- A maximum of 0, which no quota has, stands for a deleted one. Its later windows are kept until they have begun.
+CREATE INDEX quota_deleted ON quota (user_id) WHERE max = 0;
 
 -- Rows that are inserted and deleted all day: look at them often.
 ALTER TABLE pending SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
