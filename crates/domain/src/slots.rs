@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::limits::slot::SlotRule;
-use crate::{EventId, Lane, LedgerError, MessageId, QueueName, Recipient, SlotConfigName, Timestamp};
+use crate::{
+    EventId, Headers, Lane, LedgerError, MessageId, QueueName, Recipient, SlotConfigName, Timestamp,
+};
 
 /// The ledger's slots: capacity in future windows, reserved event by event.
 ///
@@ -79,6 +81,8 @@ pub struct SlotMessage {
     pub queue: QueueName,
     pub recipient: Option<Recipient>,
     pub lane: Lane,
+    /// What travels with the body.
+    pub headers: Headers,
     pub body: Bytes,
 }
 

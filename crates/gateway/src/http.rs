@@ -24,6 +24,7 @@ mod slot_config;
 mod slots;
 mod stats;
 mod times;
+mod trace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

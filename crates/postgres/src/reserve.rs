@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::admit::{RACES_MAX, places};
 use crate::batch::Operation;
-use crate::codes::{bounded, checksum, lane_code, limit, nonsense};
+use crate::codes::{bounded, checksum, headers_text, lane_code, limit, nonsense};
 use crate::connection::CallError;
 use crate::error::{Access, MORE_RANGES, NO_PARTITION, RACE, STALE_CONFIG};
 use crate::open::Core;
@@ -20,7 +20,7 @@ use crate::open::Core;
 pub use self::places::{Places, Reach};
 
 const RESERVE: &str = "SELECT * FROM reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-                       $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)";
+                       $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)";
 
 #[derive(Debug)]
 pub struct Reservations(pub Arc<Core>);
@@ -168,6 +168,8 @@ async fn send(
         .map(|message| message.as_ref()?.recipient.as_ref().map(|name| name.as_str()))
         .collect();
     let lanes: Vec<_> = messages.iter().map(|message| message.as_ref().map(|m| lane_code(m.lane))).collect();
+    let headers: Vec<_> =
+        messages.iter().map(|message| message.as_ref().and_then(|m| headers_text(&m.headers))).collect();
     let bodies: Vec<_> = messages.iter().map(|message| message.as_ref().map(|m| &m.body[..])).collect();
     let checksums: Vec<_> = bodies.iter().map(|body| body.map(checksum)).collect();
     let rules: Vec<_> = queues.iter().map(|queue| core.options.rule_of(queue)).collect();
@@ -179,7 +181,7 @@ async fn send(
     let ((pending_max, pending_spare), slots_max) = (core.options.room(), bounded(core.options.slots_max));
     let (first, share) = (column(|places| places.first), column(|places| places.share));
     let (first_at, jitter_ms) = (column(|places| places.first_at), column(|places| places.jitter_ms));
-    let params: [&(dyn ToSql + Sync); 27] = [
+    let params: [&(dyn ToSql + Sync); 28] = [
         &event_at,
         &config_at,
         &requested,
@@ -194,6 +196,7 @@ async fn send(
         &chain_at,
         &recipients,
         &lanes,
+        &headers,
         &bodies,
         &checksums,
         &events,

@@ -6,8 +6,8 @@ use tidegate_domain::{
 
 use super::Gateway;
 use super::fields::{Fields, Name, PRIORITY};
-use super::idempotency;
 use super::times::instant;
+use super::{idempotency, trace};
 
 pub const RECIPIENT: Name = Name::new("recipient", "recipient");
 pub const DELAY_SECONDS: Name = Name::new("delaySeconds", "delay_seconds");
@@ -29,6 +29,8 @@ pub struct Envelope {
     pub key: Option<String>,
     pub headers: Headers,
     pub ack_required: bool,
+    /// The trace of the request that it came with. No part of what was asked for: a repetition has another one.
+    pub trace: Option<String>,
 }
 
 impl Envelope {
@@ -52,6 +54,7 @@ impl Envelope {
             key: key?,
             headers: Headers::default(),
             ack_required: false,
+            trace: None,
         })
     }
 
@@ -88,7 +91,7 @@ impl Envelope {
 
     /// `caller` and `operation` keep the idempotency keys of callers and of routes apart.
     pub fn admission(
-        self,
+        mut self,
         gateway: &Gateway,
         (caller, operation): (&str, &str),
         queue: QueueName,
@@ -99,6 +102,7 @@ impl Envelope {
             key: IdempotencyKey::new(caller, key),
             fingerprint: self.fingerprint(operation, &queue, &body),
         });
+        trace::add(&mut self.headers, self.trace.as_deref());
         Admission {
             due: self.due(now).map_or(Due::Now, Due::At),
             expires: self.expires(gateway, &queue, now),

@@ -20,7 +20,7 @@ use super::failure::{check_writable, from_ledger, overloaded};
 use super::fields::{Fields, MESSAGE, ON_LIMIT, PRIORITY, USER_ID};
 use super::idempotency::{REPLAY, note_duplicate};
 use super::quota::unknown_user;
-use super::{Gateway, idempotency};
+use super::{Gateway, idempotency, trace};
 
 /// What `POST /api/send` asks for.
 #[derive(Debug)]
@@ -84,8 +84,10 @@ async fn admit(
     };
     let key =
         idempotency::header_key(request.headers())?.map(|key| IdempotencyKey::new(&principal.name, key));
+    let trace = trace::of_request(request.headers());
     let order = Order::read(Fields::new(read_json(request, &gateway.limits).await?))?;
-    let admission = order.admission(gateway, key);
+    let mut admission = order.admission(gateway, key);
+    trace::add(&mut admission.headers, trace.as_deref());
     if let (Some(accelerated), Err(unavailable)) = (&gateway.accelerated, writable) {
         let denial = accelerated.denial(&admission).await.ok_or(unavailable)?;
         return order.answer(gateway, denial).await;

@@ -19,7 +19,7 @@ use super::bus::put_degraded;
 use super::failure::{check_writable, from_ledger, full, overloaded};
 use super::fields::{Name, REQUESTED_TIME};
 use super::times::instant;
-use super::{Gateway, query};
+use super::{Gateway, query, trace};
 
 pub use self::answer::unknown_config;
 
@@ -33,7 +33,8 @@ pub async fn assign(
 ) -> Result<Response, ApiError> {
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
-    let asked = event::read_one(&gateway, read_json(request, &gateway.limits).await?)?;
+    let trace = trace::of_request(request.headers());
+    let asked = event::read_one(&gateway, read_json(request, &gateway.limits).await?, trace.as_deref())?;
     let (config, requested, message) = (asked.config.clone(), asked.requested, asked.message.clone());
     let degraded = waits_for_bus(&gateway, message.as_ref());
     let reserved = reserve(&gateway, vec![asked]).await?.pop();
@@ -69,7 +70,9 @@ pub async fn assign_many(
 ) -> Result<Response, ApiError> {
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
-    let batch = event::read_many(&gateway, read_json(request, &gateway.batch_limits).await?)?;
+    let trace = trace::of_request(request.headers());
+    let batch =
+        event::read_many(&gateway, read_json(request, &gateway.batch_limits).await?, trace.as_deref())?;
     let events: Vec<_> = batch.iter().map(|asked| (asked.event.clone(), asked.message.clone())).collect();
     let reserved = reserve(&gateway, batch).await?;
     let mut answers = Vec::with_capacity(events.len());

@@ -38,5 +38,6 @@ mod sink;
 mod slot_config;
 mod slots;
 mod stopping;
+mod traces;
 mod transfer;
 mod warnings;

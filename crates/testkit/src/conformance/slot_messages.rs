@@ -1,6 +1,6 @@
 //! A slot and its message are one: both or neither, and due exactly then.
 
-use tidegate_domain::{Due, Lane, Reserved, Status};
+use tidegate_domain::{Due, Headers, Lane, Reserved, Status};
 
 use super::slot_steps::{WINDOW_MS, ask, at_ms, per_window, window};
 use super::steps::{sms, text};
@@ -8,8 +8,8 @@ use crate::Harness;
 
 pub async fn a_slots_message_is_due_at_its_scheduled_time(h: &Harness) {
     h.put_slots("default", per_window(1)).await;
-    let asked = ask("a").after_ms(WINDOW_MS).jitter(1_234).with(sms("paid").to("ann").lane(Lane::High));
-    let slot = h.assign(asked).await;
+    let message = sms("paid").to("ann").lane(Lane::High).header("trace", "7");
+    let slot = h.assign(ask("a").after_ms(WINDOW_MS).jitter(1_234).with(message)).await;
     let record = h.record(slot.message.expect("a message")).await;
     assert_eq!((record.due_at, record.admitted_at), (at_ms(WINDOW_MS + 1_234), at_ms(0)));
     assert_eq!((record.status, record.lane, record.user), (Status::Pending, Lane::High, None));
@@ -19,6 +19,8 @@ pub async fn a_slots_message_is_due_at_its_scheduled_time(h: &Harness) {
     let claim = h.claim_one().await;
     assert_eq!((claim.id, text(&claim)), (record.id, "paid".to_owned()));
     assert_eq!(claim.recipient, record.recipient);
+    let headers = Headers(vec![("trace".to_owned(), "7".to_owned())]);
+    assert_eq!((&claim.headers, &record.headers), (&headers, &headers));
 }
 
 pub async fn an_event_admits_its_message_once(h: &Harness) {

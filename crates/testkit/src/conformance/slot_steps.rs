@@ -58,13 +58,14 @@ impl Ask {
         self
     }
 
-    /// The draft's queue, recipient, lane and body; the slot says when it is due.
+    /// The draft's queue, recipient, lane, headers and body; the slot says when it is due.
     pub fn with(mut self, draft: Draft) -> Self {
         let Draft(admission) = draft;
         self.0.message = Some(SlotMessage {
             queue: admission.queue,
             recipient: admission.recipient,
             lane: admission.lane,
+            headers: admission.headers,
             body: admission.body,
         });
         self

@@ -68,7 +68,7 @@ impl Rules {
                 on_limit: OnLimit::Deny,
                 idempotency: None,
                 expires: None,
-                headers: tidegate_domain::Headers::default(),
+                headers: carried.headers,
                 ack_required: false,
             };
             match self.admit(admission, now, setup) {

@@ -97,6 +97,7 @@ fn admission_of(message: &SlotMessage, due: Timestamp) -> Admission {
     let mut admission = Admission::new(message.queue.clone(), message.body.clone());
     admission.recipient = message.recipient.clone();
     admission.lane = message.lane;
+    admission.headers = message.headers.clone();
     admission.due = Due::At(due);
     admission
 }

@@ -157,6 +157,7 @@ impl World {
                     queue: queue(random.below(QUEUES)),
                     recipient: Some(Recipient::new(&format!("r{}", random.below(4))).unwrap()),
                     lane: Lane::ALL[random.pick(3)],
+                    headers: Headers(vec![("n".to_owned(), self.bodies.to_string())]),
                     body: Bytes::from(format!("message {}", self.bodies)),
                 });
                 Change::Reserve(vec![Reservation {

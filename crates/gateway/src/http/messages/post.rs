@@ -14,7 +14,7 @@ use crate::http::bus::put_degraded;
 use crate::http::envelope::{Envelope, RECIPIENT};
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
-use crate::http::{Gateway, idempotency};
+use crate::http::{Gateway, idempotency, trace};
 
 /// The text may be called as it is in the answers.
 const BODY: Name = Name::new("body", "message");
@@ -36,8 +36,9 @@ pub async fn send(
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let trace = trace::of_request(request.headers());
     let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
-    let admission = read(&gateway, &principal, &mut fields, key);
+    let admission = read(&gateway, &principal, &mut fields, (key, trace));
     fields.finish()?;
     let admission =
         admission.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))?;
@@ -65,6 +66,7 @@ pub async fn send_many(
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let trace = trace::of_request(request.headers());
     let mut fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
     let mut batch = Vec::new();
     for (place, item) in
@@ -77,7 +79,7 @@ pub async fn send_many(
         let mut inner = Fields::new(object);
         // One key for the batch is one for each of its places; no key that a caller can write looks like this.
         let of_place = key.as_ref().map(|key| format!("{key}\n{place}"));
-        batch.extend(read(&gateway, &principal, &mut inner, of_place));
+        batch.extend(read(&gateway, &principal, &mut inner, (of_place, trace.clone())));
         fields.absorb(inner, format_args!("messages[{place}]"));
     }
     fields.finish()?;
@@ -94,12 +96,12 @@ pub async fn send_many(
     Ok(response)
 }
 
-/// One message, or its faults in `fields`. A key of its own counts more than the request's.
+/// One message, or its faults in `fields`. A key or a trace of its own counts more than the request's.
 fn read(
     gateway: &Gateway,
     principal: &Principal,
     fields: &mut Fields,
-    key: Option<String>,
+    (key, trace): (Option<String>, Option<String>),
 ) -> Option<Admission> {
     let recipient = fields.parsed(RECIPIENT, Recipient::new);
     let body = fields.text(BODY);
@@ -118,6 +120,7 @@ fn read(
     envelope.headers = headers?;
     envelope.ack_required = ack_required?;
     envelope.key = envelope.key.or(key);
+    envelope.trace = trace;
     let body = Bytes::from(body?);
     Some(envelope.admission(gateway, (&principal.name, OPERATION), queue?, body))
 }

@@ -11,7 +11,7 @@ use crate::http::answer::{iso, json, put_durability};
 use crate::http::envelope::{DELAY_SECONDS, Envelope, RECIPIENT, SCHEDULED_AT, TTL_SECONDS};
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::PRIORITY;
-use crate::http::{Gateway, idempotency, options};
+use crate::http::{Gateway, idempotency, options, trace};
 
 pub const OPERATION: &str = "push";
 
@@ -33,6 +33,7 @@ pub async fn push(
     fields.finish()?;
     let (Some(queue), Some(mut envelope)) = (queue, envelope) else { return Err(no_value()) };
     envelope.key = key.or(envelope.key);
+    envelope.trace = trace::of_request(request.headers());
     let body = read_body(request, &gateway.limits).await?;
     let content = checked_content(&body)?;
     let admission = envelope.admission(&gateway, (&principal.name, OPERATION), queue, body.clone());

@@ -16,7 +16,7 @@ use crate::http::bus::put_degraded;
 use crate::http::envelope::Envelope;
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
-use crate::http::{Gateway, idempotency, options};
+use crate::http::{Gateway, idempotency, options, trace};
 
 const MESSAGES: Name = Name::new("messages", "messages");
 const CONTENT: Name = Name::new("content", "content");
@@ -34,8 +34,9 @@ pub async fn push(
     let group = asked.optional(CONSUMER_GROUP, QueueName::new);
     asked.finish()?;
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let trace = trace::of_request(request.headers());
     let fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
-    let caller = Caller { gateway: &gateway, name: &principal.name, group: group.flatten(), key };
+    let caller = Caller { gateway: &gateway, name: &principal.name, group: group.flatten(), key, trace };
     let batch = caller.read(fields)?;
     let results = admit(&gateway, batch).await?;
     check_any_admitted(&results)?;
@@ -72,6 +73,7 @@ struct Caller<'a> {
     name: &'a str,
     group: Option<QueueName>,
     key: Option<String>,
+    trace: Option<String>,
 }
 
 impl Caller<'_> {
@@ -108,6 +110,7 @@ impl Caller<'_> {
         // One key for the batch is one for each of its places; no key that a caller can write looks like this.
         let of_place = self.key.as_ref().map(|key| format!("{key}\n{place}"));
         envelope.key = envelope.key.or(of_place);
+        envelope.trace = self.trace.clone();
         let body = Bytes::from(content?);
         Some(envelope.admission(self.gateway, (self.name, OPERATION), queue?, body))
     }

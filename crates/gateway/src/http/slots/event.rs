@@ -1,12 +1,12 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use tidegate_domain::{EventId, Lane, Recipient, Reservation, SlotConfigName, SlotMessage};
+use tidegate_domain::{EventId, Headers, Lane, Recipient, Reservation, SlotConfigName, SlotMessage};
 use tidegate_edge::ApiError;
 
-use crate::http::Gateway;
 use crate::http::admission::configured;
 use crate::http::fields::{CONFIG_NAME, Fields, MESSAGE, Name, PRIORITY, REQUESTED_TIME};
 use crate::http::times::instant;
+use crate::http::{Gateway, trace};
 
 const EVENT_ID: Name = Name::new("eventId", "event_id");
 const EVENTS: Name = Name::new("events", "events");
@@ -18,15 +18,23 @@ const BODY: Name = Name::new("body", "body");
 const RESERVED: [&str; 2] = ["forecast", "batch"];
 
 /// The one event of a request, or every fault of it.
-pub fn read_one(gateway: &Gateway, object: Map<String, Value>) -> Result<Reservation, ApiError> {
+pub fn read_one(
+    gateway: &Gateway,
+    object: Map<String, Value>,
+    trace: Option<&str>,
+) -> Result<Reservation, ApiError> {
     let mut fields = Fields::new(object);
-    let event = read(gateway, &mut fields);
+    let event = read(gateway, &mut fields, trace);
     fields.finish()?;
     event.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))
 }
 
 /// All events of a batch, or every fault of any: nothing is assigned before all of it makes sense.
-pub fn read_many(gateway: &Gateway, object: Map<String, Value>) -> Result<Vec<Reservation>, ApiError> {
+pub fn read_many(
+    gateway: &Gateway,
+    object: Map<String, Value>,
+    trace: Option<&str>,
+) -> Result<Vec<Reservation>, ApiError> {
     let max = gateway.slot_settings.batch_max;
     let mut fields = Fields::new(object);
     let mut events = Vec::new();
@@ -39,7 +47,7 @@ pub fn read_many(gateway: &Gateway, object: Map<String, Value>) -> Result<Vec<Re
                     continue;
                 };
                 let mut inner = Fields::new(object);
-                events.extend(read(gateway, &mut inner));
+                events.extend(read(gateway, &mut inner, trace));
                 fields.absorb(inner, format_args!("events[{place}]"));
             }
         }
@@ -51,7 +59,7 @@ pub fn read_many(gateway: &Gateway, object: Map<String, Value>) -> Result<Vec<Re
     fields.finish().map(|()| events)
 }
 
-fn read(gateway: &Gateway, fields: &mut Fields) -> Option<Reservation> {
+fn read(gateway: &Gateway, fields: &mut Fields, trace: Option<&str>) -> Option<Reservation> {
     let event = fields.parsed(EVENT_ID, |text| {
         if RESERVED.contains(&text) {
             return Err(format!("must not be {text:?}: that name is taken by /api/v1/slots/{text}"));
@@ -61,7 +69,10 @@ fn read(gateway: &Gateway, fields: &mut Fields) -> Option<Reservation> {
     let config =
         fields.parsed_or(CONFIG_NAME, || gateway.slot_settings.default_config.clone(), SlotConfigName::new);
     let requested = fields.parsed(REQUESTED_TIME, instant);
-    let message = read_message(gateway, fields);
+    let mut message = read_message(gateway, fields);
+    if let Some(Some(message)) = &mut message {
+        trace::add(&mut message.headers, trace);
+    }
     let jitter = gateway.randomness.next();
     Some(Reservation { event: event?, config: config?, requested: requested?, jitter, message: message? })
 }
@@ -75,6 +86,7 @@ fn read_message(gateway: &Gateway, fields: &mut Fields) -> Option<Option<SlotMes
             queue: gateway.queue.clone(),
             recipient: None,
             lane: Lane::default(),
+            headers: Headers::default(),
             body: Bytes::from(text),
         })),
         Some(Value::Object(object)) => {
@@ -103,5 +115,6 @@ fn read_object(gateway: &Gateway, fields: &mut Fields) -> Option<SlotMessage> {
         }
     };
     let (lane, body) = (fields.lane(PRIORITY), fields.text(BODY));
-    Some(SlotMessage { queue: queue?, recipient: recipient?, lane: lane?, body: Bytes::from(body?) })
+    let headers = Headers::default();
+    Some(SlotMessage { queue: queue?, recipient: recipient?, lane: lane?, headers, body: Bytes::from(body?) })
 }

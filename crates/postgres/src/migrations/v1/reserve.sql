@@ -6,8 +6,8 @@
 CREATE FUNCTION reserve(
     p_event_at integer[], p_config_at integer[], p_requested bigint[], p_first bigint[], p_share bigint[],
     p_first_at bigint[], p_jitter_ms bigint[], p_range_at integer[], p_range_from bigint[], p_range_past bigint[],
-    p_queue_at integer[], p_chain_at integer[], p_recipient text[], p_lane smallint[], p_body bytea[],
-    p_checksum bigint[], p_events text[], p_configs text[], p_versions integer[],
+    p_queue_at integer[], p_chain_at integer[], p_recipient text[], p_lane smallint[], p_headers text[],
+    p_body bytea[], p_checksum bigint[], p_events text[], p_configs text[], p_versions integer[],
     p_queues text[], p_queue_max bigint[], p_queue_hard_max bigint[], p_chain_queue text[], p_chain_recipient text[],
     p_pending_max bigint, p_pending_spare bigint, p_slots_max bigint
 ) RETURNS TABLE (
@@ -97,8 +97,8 @@ BEGIN
         SELECT p_configs[p_config_at[i]] AS name, count(*) AS count FROM unnest(chosen) AS i GROUP BY 1) n
     WHERE b.name = n.name;
     IF cardinality(carriers) > 0 THEN
-        numbers := admit_plain(now, carriers, dues, p_queue_at, p_chain_at, p_recipient, p_lane, p_body, p_checksum,
-            p_queues, p_chain_queue, p_chain_recipient);
+        numbers := admit_plain(now, carriers, dues, p_queue_at, p_chain_at, p_recipient, p_lane, p_headers, p_body,
+            p_checksum, p_queues, p_chain_queue, p_chain_recipient);
         FOR i IN 1 .. cardinality(carriers) LOOP
             seqs[carriers[i]] := numbers[i];
         END LOOP;
@@ -139,7 +139,7 @@ $$;
 -- Messages without charge, key or expiry, due when they are told. The caller books them.
 CREATE FUNCTION admit_plain(
     p_now bigint, p_chosen integer[], p_due bigint[], p_queue_at integer[], p_chain_at integer[], p_recipient text[],
-    p_lane smallint[], p_body bytea[], p_checksum bigint[], p_queues text[], p_chain_queue text[],
+    p_lane smallint[], p_headers text[], p_body bytea[], p_checksum bigint[], p_queues text[], p_chain_queue text[],
     p_chain_recipient text[]
 ) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -151,9 +151,9 @@ BEGIN
     ORDER BY 1 ON CONFLICT DO NOTHING;
     numbers := enter(p_now, p_chosen, p_due, p_queue_at, p_chain_at, p_recipient, p_lane, NULL, p_queues,
         p_chain_queue, p_chain_recipient);
-    INSERT INTO message (seq, admitted_at, queue, recipient, chained, lane, ack_required, body, checksum)
-    SELECT n, p_now, p_queues[p_queue_at[i]], p_recipient[i], p_chain_at[i] IS NOT NULL, p_lane[i], false, p_body[i],
-        p_checksum[i]
+    INSERT INTO message (seq, admitted_at, queue, recipient, chained, lane, headers, ack_required, body, checksum)
+    SELECT n, p_now, p_queues[p_queue_at[i]], p_recipient[i], p_chain_at[i] IS NOT NULL, p_lane[i], p_headers[i], false,
+        p_body[i], p_checksum[i]
     FROM unnest(p_chosen, numbers) AS w (i, n);
     RETURN numbers;
 END
