@@ -19,6 +19,7 @@ use tidegate_domain::{
 };
 use tokio::sync::{oneshot, watch};
 
+mod acceptance;
 mod ahead;
 mod bodies;
 mod book;
@@ -43,7 +44,9 @@ mod transfer;
 mod transit;
 mod writer;
 
+pub use acceptance::accept_loss;
 pub use directory::OpenError;
+pub use store::Loss;
 pub use transfer::{export, import};
 
 use book::BookLimits;
@@ -139,15 +142,16 @@ impl Embedded {
     /// Locks the directory, recovers the state and starts the writer. Blocking.
     pub fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         options.check()?;
-        let directory = Directory::lock(&options.dir)?;
+        let directory = Arc::new(Directory::lock(&options.dir)?);
         let limits = options.limits();
         let queues =
             QueueRules { by_name: options.queue_rules.into_iter().collect(), otherwise: options.queue_rule };
         let engine_options =
             EngineOptions { sync: options.sync, limits, queues, retention_ms: options.retention_ms };
-        let engine = Engine::open(directory.path(), engine_options, clock)?;
+        let engine = Engine::open(directory.database(), engine_options, clock)?;
         directory.sync()?;
-        let readers = Arc::new(Readers::open(directory.path(), options.readers, engine.book().salt)?);
+        let readers = Readers::open(directory.clone(), options.readers, engine.book().salt)?;
+        let readers = Arc::new(readers);
         let (commands, receiver) = sync_channel(options.intake_max + COMMANDS_EXTRA);
         let (health_sender, health) = watch::channel(Health::Ready);
         let writer = Writer::new(engine, receiver, options.group_max, health_sender.clone());
@@ -158,7 +162,7 @@ impl Embedded {
                 tracing::error!(reason, "the ledger has failed");
                 health_sender.send_replace(Health::Failed(reason.to_owned()));
             }
-            drop(directory);
+            directory.release();
         });
         Ok(Self {
             commands,

@@ -42,6 +42,8 @@ enum Command {
     Export(transfer::ExportArgs),
     /// Read an archive into an empty ledger.
     Import(transfer::ImportArgs),
+    /// Make an embedded ledger startable that lacks something, for good: what is missing is said and written down.
+    AcceptLoss(SettingsArgs),
     /// Show the configuration reference.
     Config {
         /// Print the compiled-in defaults: a commented file with every setting.
@@ -79,6 +81,7 @@ impl Cli {
             Command::Migrate(args) => migrate(args),
             Command::Export(args) => transfer::export(args),
             Command::Import(args) => transfer::import(args),
+            Command::AcceptLoss(args) => accept_loss(args),
             Command::Config { .. } => secrets::print(config::DEFAULT),
             Command::HashPassword => secrets::hash_password(),
             Command::NewApiKey => secrets::new_api_key(),
@@ -119,6 +122,19 @@ fn migrate(args: SettingsArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let place = runtime.block_on(wiring::migrate(&settings))?;
     secrets::print(&format!("{place} is up to date\n"))
+}
+
+fn accept_loss(args: SettingsArgs) -> anyhow::Result<ExitCode> {
+    let settings = Loaded::from_sources(&args.sources()?)?.settings;
+    telemetry::init_logs(&settings.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let said = match runtime.block_on(wiring::accept_loss(&settings))? {
+        Some(loss) => format!(
+            "accepted: {loss}\nThe ledger can be started. Numbers and tokens go on above all that were given out.\n"
+        ),
+        None => "nothing is missing; nothing has changed\n".to_owned(),
+    };
+    secrets::print(&said)
 }
 
 fn check_config(args: SettingsArgs) -> anyhow::Result<ExitCode> {

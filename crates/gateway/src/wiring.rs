@@ -26,7 +26,7 @@ use crate::signals;
 use self::channels::channels;
 use self::ledger::{LedgerClock, Opened};
 
-pub use self::ledger::migrate;
+pub use self::ledger::{accept_loss, migrate};
 pub use self::policies::policies;
 pub use self::transfer::{export, import};
 

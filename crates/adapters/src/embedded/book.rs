@@ -376,11 +376,14 @@ impl Book {
         self.line.push(&Arrival { recipient, ..*arrival });
     }
 
-    /// `life` counts how often the ledger was opened: tokens of later lives are larger than all earlier ones, so
-    /// that a worker from before a crash settles nothing.
-    pub(super) fn restore_totals(&mut self, totals: Totals, seq_last: u64, life: u64) {
+    pub(super) fn restore_totals(&mut self, totals: Totals, seq_last: u64) {
         self.totals = totals;
         self.seq_next = seq_last + 1;
+    }
+
+    /// `life` counts how often the ledger was opened: tokens of later lives are larger than all earlier ones, so
+    /// that a worker from before a crash settles nothing.
+    pub(super) fn begin_life(&mut self, life: u64) {
         self.token_next = (life << TOKEN_BITS) + 1;
     }
 }

@@ -1,10 +1,15 @@
-use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::Options;
-use super::store::StoreError;
+use super::store::{FILE_MODE, FILE_NAME, Loss, StoreError, StoreErrorKind, beside};
+
+const DIRECTORY_MODE: u32 = 0o700;
+const PID_FILE: &str = "lock";
+/// What belongs to the database, by what follows its name.
+const SUFFIXES: [&str; 5] = ["", "-wal", "-shm", "-progress", "-losses"];
 
 /// Why the ledger could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +26,9 @@ pub enum OpenError {
     Option(&'static str),
     #[error("{message}")]
     Store { message: String, damaged: bool },
+    /// Something that was acknowledged is missing; [`accept_loss`](super::accept_loss) goes on without it.
+    #[error("{message}")]
+    Lost { message: String, loss: Box<Loss> },
     #[error("cannot start the writer's thread: {0}")]
     Thread(std::io::Error),
 }
@@ -31,66 +39,129 @@ fn by(pid: Option<&str>) -> String {
 
 impl From<StoreError> for OpenError {
     fn from(error: StoreError) -> Self {
-        let damaged = error.kind == super::store::StoreErrorKind::Damaged;
-        Self::Store { message: error.to_string(), damaged }
+        let message = error.to_string();
+        match error.loss {
+            Some(loss) => Self::Lost { message, loss },
+            None => Self::Store { message, damaged: error.kind == StoreErrorKind::Damaged },
+        }
     }
 }
 
 /// The data directory, locked for as long as this lives: keys are unique in one process's memory, so there
 /// must be exactly one.
+///
+/// The lock is on the database itself. Whatever name, symlink or hard link leads to it, it is the same file. Closing any
+/// descriptor of a file ends the locks that SQLite has on it, so this one is closed after all connections.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
+    database: PathBuf,
     lock: File,
 }
 
 impl Directory {
     pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
         let fail = |cause| OpenError::Directory { dir: path.to_owned(), cause };
-        // Messages are nobody else's business.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
-        let mut open = File::options();
-        open.read(true).write(true).create(true).truncate(false);
-        let mut lock = open.open(path.join("lock")).map_err(fail)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                let read = lock.take(32).read_to_string(&mut pid);
-                let pid = Some(pid.trim().to_owned()).filter(|pid| read.is_ok() && !pid.is_empty());
-                return Err(OpenError::InUse { dir: path.to_owned(), pid });
-            }
-            Err(TryLockError::Error(cause)) => return Err(fail(cause)),
+        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path).map_err(fail)?;
+        let name = path.join(FILE_NAME);
+        let in_use = || OpenError::InUse { dir: path.to_owned(), pid: pid(path) };
+        let lock = lock_file(&name).map_err(fail)?.ok_or_else(in_use)?;
+        // SQLite puts its files beside the one that a symlink leads to.
+        let database = fs::canonicalize(&name).map_err(fail)?;
+        // An import may have put another file there meanwhile.
+        if !is_same(&lock, &database).map_err(fail)? {
+            return Err(in_use());
         }
+        let directory = Self { path: path.to_owned(), database, lock };
+        directory.narrow();
         // The number is for people; a full disk must not keep the ledger from opening.
-        let _ = lock
-            .set_len(0)
-            .and_then(|()| lock.rewind())
-            .and_then(|()| writeln!(lock, "{}", std::process::id()));
-        Ok(Self { path: path.to_owned(), lock })
+        let _ = open(&path.join(PID_FILE)).and_then(|mut file| {
+            file.set_len(0)?;
+            writeln!(file, "{}", std::process::id())
+        });
+        Ok(directory)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// The database, by a name without symlinks.
+    pub(super) fn database(&self) -> &Path {
+        &self.database
+    }
+
+    /// Lets others in. The file stays open: somebody may still read.
+    ///
+    /// Closing the file would not do: a child that is just being started by another thread holds a copy of it until
+    /// it runs its own program, and the lock with it.
+    pub(super) fn release(&self) {
+        let _ = self.lock.unlock();
+    }
+
+    /// Puts a whole database in the place of this one, and locks it before anybody can see it.
+    pub(super) fn replace(&mut self, whole: &Path) -> std::io::Result<()> {
+        let lock = lock_file(whole)?.ok_or_else(|| std::io::Error::other("the new database is in use"))?;
+        fs::rename(whole, &self.database)?;
+        self.lock = lock;
+        Ok(())
     }
 
     /// Makes the directory's own entries durable: SQLite syncs what is in its files, not that they exist.
     pub(super) fn sync(&self) -> Result<(), OpenError> {
         let sync = |dir: &Path| File::open(dir).and_then(|dir| dir.sync_all());
-        let parent =
-            self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = |path: &Path| {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            parent.unwrap_or(Path::new(".")).to_owned()
+        };
         sync(&self.path)
-            .and_then(|()| sync(parent))
+            .and_then(|()| sync(&parent(&self.path)))
+            .and_then(|()| sync(&parent(&self.database)))
             .map_err(|cause| OpenError::Directory { dir: self.path.clone(), cause })
+    }
+
+    /// What an earlier version left readable for others.
+    fn narrow(&self) {
+        let files = SUFFIXES.iter().map(|suffix| beside(&self.database, suffix));
+        for path in files.chain([self.path.join(PID_FILE)]) {
+            let narrowed = fs::metadata(&path).and_then(|found| {
+                let wide = found.permissions().mode() & 0o777 & !FILE_MODE != 0;
+                if wide { fs::set_permissions(&path, fs::Permissions::from_mode(FILE_MODE)) } else { Ok(()) }
+            });
+            if let Err(error) = narrowed
+                && error.kind() != ErrorKind::NotFound
+            {
+                tracing::warn!(%error, file = %path.display(), "others may read it, and that can't be changed");
+            }
+        }
     }
 }
 
 impl Drop for Directory {
-    /// Closing the file would not do: a child that is just being started by another thread holds a copy of it until
-    /// it runs its own program, and the lock with it.
     fn drop(&mut self) {
-        let _ = self.lock.unlock();
+        self.release();
     }
+}
+
+/// None when another process has it.
+fn lock_file(path: &Path) -> std::io::Result<Option<File>> {
+    let file = open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
+}
+
+fn is_same(file: &File, path: &Path) -> std::io::Result<bool> {
+    let (file, named) = (file.metadata()?, fs::metadata(path)?);
+    Ok((file.dev(), file.ino()) == (named.dev(), named.ino()))
+}
+
+/// Of whoever wrote it last.
+fn pid(path: &Path) -> Option<String> {
+    let pid = fs::read_to_string(path.join(PID_FILE)).ok()?;
+    Some(pid.trim().to_owned()).filter(|pid| !pid.is_empty() && pid.len() < 32)
 }
 
 impl Options {

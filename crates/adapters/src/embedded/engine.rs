@@ -147,13 +147,14 @@ pub(super) struct EngineOptions {
 
 impl Engine {
     pub(super) fn open(
-        dir: &Path,
+        database: &Path,
         options: EngineOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StoreError> {
-        let store = Store::open(dir, options.sync)?;
+        let mut store = Store::open(database, options.sync)?;
         let now = clock.now();
-        let recovered = store.recover(options.limits, options.queues, now)?;
+        let mut recovered = store.recover(options.limits, options.queues, now)?;
+        recovered.book.begin_life(store.begin_life(now)?);
         let quotas_flushed = (now, store.quota_seq()?);
         tracing::debug!(pending = recovered.pending, "ledger recovered");
         let mut engine = Self {
@@ -255,7 +256,7 @@ impl Engine {
 
     fn write(&mut self, group: Group, now: Timestamp) -> Result<Written, StoreError> {
         if !group.is_empty()
-            && let Err(error) = self.store.write(&group)
+            && let Err(error) = self.store.write(&group, self.book.seq_last(), now)
         {
             self.book.revert(group);
             return Err(error);
@@ -362,7 +363,8 @@ impl Engine {
         self.expire_messages(now)?;
         self.book.keys.expire(now);
         self.book.trim();
-        self.store.checkpoint_if_due().or_else(pass_if_full)?;
+        self.store.checkpoint_if_due(now).or_else(pass_if_full)?;
+        self.store.sync_progress(now)?;
         if self.book.quotas.has_dirty() && now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS {
             let (group, _) = self.decide(Vec::new(), now);
             self.commit(group, now)?;
@@ -401,7 +403,8 @@ impl Engine {
         self.marked = now;
         let seq_last = self.book.seq_last();
         let live_from = self.book.line.seq_min().unwrap_or(seq_last + 1);
-        self.store.write_marks(&Marks { live_from, quota_seq: self.quota_seq(), seq_last })
+        let marks = Marks { live_from, quota_seq: self.quota_seq(), seq_last };
+        self.store.write_marks(&marks, now)
     }
 
     /// Up to which message the quotas' own rows contain all charges.
@@ -434,8 +437,8 @@ impl Engine {
         self.retention.is_resting(self.clock.now())
     }
 
-    pub(super) fn probe(&self) -> Result<(), StoreError> {
-        self.store.probe()
+    pub(super) fn probe(&mut self) -> Result<(), StoreError> {
+        self.store.probe(self.clock.now())
     }
 
     pub(super) fn abandon(self) {
@@ -443,7 +446,7 @@ impl Engine {
     }
 
     pub(super) fn close(self) -> Result<(), StoreError> {
-        self.store.close()
+        self.store.close(self.clock.now())
     }
 }
 

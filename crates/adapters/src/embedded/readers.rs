@@ -1,4 +1,3 @@
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,9 +6,10 @@ use tidegate_domain::{Filter, LedgerError, Listing, MessageId, MessageRecord, Pa
 use tokio::sync::Semaphore;
 
 use super::ahead::{self, Ahead};
+use super::directory::Directory;
 use super::store;
 use super::store::read::{self, StoredMessage};
-use super::store::{FILE_NAME, Store, StoreError};
+use super::store::{Store, StoreError};
 
 /// How long a look-up may wait for a connection.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -21,16 +21,17 @@ pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,
     free: Arc<Semaphore>,
     salt: u32,
-    path: PathBuf,
+    /// Outlives the connections.
+    directory: Arc<Directory>,
     ahead: Ahead,
 }
 
 impl Readers {
-    pub(super) fn open(dir: &Path, count: usize, salt: u32) -> Result<Self, StoreError> {
-        let idle = (0..count).map(|_| Store::reader(dir)).collect::<Result<Vec<_>, _>>()?;
-        let path = dir.join(FILE_NAME);
+    pub(super) fn open(directory: Arc<Directory>, count: usize, salt: u32) -> Result<Self, StoreError> {
+        let open = |_| Store::reader(directory.database());
+        let idle = (0..count).map(open).collect::<Result<Vec<_>, _>>()?;
         let free = Arc::new(Semaphore::new(count));
-        Ok(Self { idle: Mutex::new(idle), free, salt, path, ahead: Ahead::default() })
+        Ok(Self { idle: Mutex::new(idle), free, salt, directory, ahead: Ahead::default() })
     }
 
     pub(super) fn salt(&self) -> u32 {
@@ -50,7 +51,7 @@ impl Readers {
         self: &Arc<Self>,
         seqs: Vec<u64>,
     ) -> Result<(Vec<StoredMessage>, Vec<(u64, LedgerError)>), LedgerError> {
-        let path = self.path.clone();
+        let path = self.directory.database().to_owned();
         let look_up = move |db: &Connection| {
             let (mut found, mut failed) = (Vec::new(), Vec::new());
             for seq in seqs {
@@ -140,7 +141,7 @@ impl Readers {
         if !self.free.is_closed() {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
         }
-        result.map_err(|error| StoreError::of(&self.path, error).on_reading())
+        result.map_err(|error| StoreError::of(self.directory.database(), error).on_reading())
     }
 }
 
@@ -153,8 +154,9 @@ mod tests {
     #[tokio::test]
     async fn a_look_up_given_up_keeps_its_connection_until_it_ends() {
         let dir = tempfile::tempdir().unwrap();
-        drop(Store::open(dir.path(), Durability::OsBuffer).unwrap());
-        let readers = Arc::new(Readers::open(dir.path(), 1, 0).unwrap());
+        let directory = Arc::new(Directory::lock(dir.path()).unwrap());
+        drop(Store::open(directory.database(), Durability::OsBuffer).unwrap());
+        let readers = Arc::new(Readers::open(directory, 1, 0).unwrap());
         let (begin, begun) = tokio::sync::oneshot::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let slow = readers.clone();

@@ -17,7 +17,8 @@ use tidegate_testkit::{ModelLedger, Setup, TestClock};
 
 use super::book::BookLimits;
 use super::engine::{Change, Changed, Engine, EngineOptions, Way};
-use super::store::FILE_NAME;
+use super::store::progress::SUFFIX;
+use super::store::{FILE_NAME, Store};
 
 mod answers;
 mod beside;
@@ -187,11 +188,15 @@ impl World {
                 let wal = wal_path(self.dir.path());
                 let length = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
                 let before = length(&wal);
+                let progress = self.dir.path().join(format!("{FILE_NAME}{SUFFIX}"));
+                // Written after the commit is synced: a torn commit has left nothing there.
+                let progress_before = std::fs::read(&progress).unwrap();
                 let (ours, written) = self.engine().change(ours).unwrap();
                 self.engine().apply(written);
                 let after = length(&wal);
                 if after > before {
                     let cut = before + self.random.below(after - before);
+                    std::fs::write(&progress, progress_before).unwrap();
                     self.crash(1, |wal| {
                         std::fs::File::options().write(true).open(wal).unwrap().set_len(cut).unwrap();
                     });
@@ -212,13 +217,15 @@ impl World {
     fn crash(&mut self, kind: usize, damage: impl FnOnce(&Path)) {
         self.crashes[kind] += 1;
         let copy = tempfile::tempdir().unwrap();
-        for name in [FILE_NAME.to_owned(), format!("{FILE_NAME}-wal")] {
+        for name in [FILE_NAME.to_owned(), format!("{FILE_NAME}-wal"), format!("{FILE_NAME}{SUFFIX}")] {
             let from = self.dir.path().join(&name);
             if from.exists() {
                 std::fs::copy(from, copy.path().join(&name)).unwrap();
             }
         }
         damage(&wal_path(copy.path()));
+        // A crash is no reason to refuse a start.
+        assert!(Store::is_whole(&copy.path().join(FILE_NAME)));
         drop(self.engine.take());
         self.dir = copy;
         self.engine = Some(open(self.dir.path(), &self.clock));
@@ -307,7 +314,7 @@ fn open(dir: &Path, clock: &Arc<TestClock>) -> Engine {
     let by_name = queue_rules().into_iter().collect();
     let queues = super::queues::QueueRules { by_name, ..Default::default() };
     let options = EngineOptions { sync: Durability::OsBuffer, limits, queues, retention_ms: RETENTION_MS };
-    Engine::open(dir, options, clock.clone()).unwrap()
+    Engine::open(&dir.join(FILE_NAME), options, clock.clone()).unwrap()
 }
 
 fn wal_path(dir: &Path) -> std::path::PathBuf {

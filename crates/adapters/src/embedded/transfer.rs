@@ -93,7 +93,7 @@ fn failed(error: &StoreError) -> TransferError {
     let said = error.to_string();
     TransferError::Ledger(match error.kind {
         StoreErrorKind::NoSpace => LedgerError::NoSpace(said),
-        StoreErrorKind::Damaged => LedgerError::Corrupt(said),
+        StoreErrorKind::Damaged | StoreErrorKind::Lost => LedgerError::Corrupt(said),
         StoreErrorKind::Failed => LedgerError::Unavailable(said),
     })
 }

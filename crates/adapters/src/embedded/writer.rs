@@ -168,7 +168,9 @@ impl Writer {
                         self.set_health(Health::ReadOnly(error.to_string()));
                         (LedgerError::NoSpace(error.to_string()), Ok(()))
                     }
-                    StoreErrorKind::Damaged => (LedgerError::Corrupt(error.to_string()), Err(error)),
+                    StoreErrorKind::Damaged | StoreErrorKind::Lost => {
+                        (LedgerError::Corrupt(error.to_string()), Err(error))
+                    }
                     StoreErrorKind::Failed => (LedgerError::OutcomeUnknown(error.to_string()), Err(error)),
                 };
                 for reply in replies {

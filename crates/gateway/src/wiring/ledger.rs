@@ -1,9 +1,10 @@
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tidegate_adapters::SystemClock;
-use tidegate_adapters::embedded::{self, Embedded};
+use tidegate_adapters::embedded::{self, Embedded, OpenError};
 use tidegate_domain::{BATCH_BYTES_MAX, Clock};
 use tidegate_postgres::{self as postgres, Postgres, ServerClock, Tls};
 
@@ -47,7 +48,8 @@ pub async fn open(settings: &Settings, clock: &LedgerClock) -> anyhow::Result<Op
             let clock = clock.shared();
             let options = embedded_options(embedded, settings);
             let opening = tokio::task::spawn_blocking(move || Embedded::open(options, clock));
-            Opened::Embedded(Arc::new(opening.await.context("opening the ledger panicked")??))
+            let opened = opening.await.context("opening the ledger panicked")?;
+            Opened::Embedded(Arc::new(opened.map_err(|error| explained(error, &embedded.path))?))
         }
         LedgerSettings::Postgres(postgres) => {
             let mut options = postgres_options(postgres, settings);
@@ -58,6 +60,29 @@ pub async fn open(settings: &Settings, clock: &LedgerClock) -> anyhow::Result<Op
             Opened::Postgres(Arc::new(opened.with_context(|| place_of(&postgres.url))?))
         }
     })
+}
+
+/// A refusal with what can be done about it.
+pub(super) fn explained(error: OpenError, dir: &Path) -> anyhow::Error {
+    match error {
+        OpenError::Lost { message, .. } => anyhow::anyhow!(
+            "{message}. Put back what is missing, or restore a backup of the whole directory. To go on without it: \
+             tidegate accept-loss --data {}",
+            dir.display()
+        ),
+        other => other.into(),
+    }
+}
+
+/// Makes an embedded ledger startable that lacks something. Says what is missing, if anything is.
+pub async fn accept_loss(settings: &Settings) -> anyhow::Result<Option<String>> {
+    let LedgerSettings::Embedded(embedded) = &settings.ledger else {
+        anyhow::bail!("there is nothing to accept: ledger.kind is not \"embedded\"");
+    };
+    let (options, clock) = (embedded_options(embedded, settings), LedgerClock::of(settings).shared());
+    let accepting = tokio::task::spawn_blocking(move || embedded::accept_loss(&options, &clock));
+    let loss = accepting.await.context("opening the ledger panicked")??;
+    Ok(loss.map(|loss| loss.to_string()))
 }
 
 pub fn check(settings: &Settings) -> anyhow::Result<()> {

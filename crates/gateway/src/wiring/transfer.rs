@@ -3,7 +3,7 @@ use tidegate_adapters::embedded;
 use tidegate_domain::transfer::{Export, Import, Manifest};
 use tidegate_postgres as postgres;
 
-use super::ledger::{LedgerClock, embedded_options, place, postgres_options};
+use super::ledger::{LedgerClock, embedded_options, explained, place, postgres_options};
 use crate::config::{LedgerSettings, Settings};
 
 const PANICKED: &str = "opening the ledger panicked";
@@ -14,7 +14,7 @@ pub async fn export(settings: &Settings, live: bool) -> anyhow::Result<Box<dyn E
         LedgerSettings::Embedded(embedded) => {
             let (options, clock) = (embedded_options(embedded, settings), LedgerClock::of(settings).shared());
             let opening = tokio::task::spawn_blocking(move || embedded::export(&options, &clock));
-            opening.await.context(PANICKED)??
+            opening.await.context(PANICKED)?.map_err(|error| explained(error, &embedded.path))?
         }
         LedgerSettings::Postgres(postgres) => {
             let opened = postgres::export(&postgres_options(postgres, settings), live).await;
@@ -29,7 +29,7 @@ pub async fn import(settings: &Settings, manifest: Manifest) -> anyhow::Result<B
         LedgerSettings::Embedded(embedded) => {
             let (options, clock) = (embedded_options(embedded, settings), LedgerClock::of(settings).shared());
             let opening = tokio::task::spawn_blocking(move || embedded::import(options, clock, manifest));
-            opening.await.context(PANICKED)??
+            opening.await.context(PANICKED)?.map_err(|error| explained(error, &embedded.path))?
         }
         LedgerSettings::Postgres(postgres) => {
             let opened = postgres::import(postgres_options(postgres, settings), manifest).await;

@@ -1,5 +1,8 @@
 //! A disk that fails, fills up, or lies.
 
+mod directory;
+mod losses;
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;

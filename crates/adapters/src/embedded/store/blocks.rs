@@ -52,7 +52,7 @@ mod tests {
     /// Two queues: a few messages are the second's.
     fn database() -> Connection {
         let db = Connection::open_in_memory().unwrap();
-        schema::ensure(&db).unwrap();
+        schema::ensure(&db, &super::super::Progress::default()).unwrap();
         db.execute_batch(
             "INSERT INTO queue VALUES (0, 'a', 0), (1, 'b', 0);
              WITH RECURSIVE n (seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 1000)

@@ -3,8 +3,10 @@
 use crc32fast::Hasher;
 use tidegate_domain::Timestamp;
 
-use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, SlotRow};
+use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, SlotRow, Totals};
 use super::super::slots::Held;
+use super::head::Head;
+use super::progress::Reached;
 use super::schema::{result_code, status_code};
 
 /// The head's checksum in the upper half, the body's in the lower: a start reads heads only.
@@ -66,6 +68,16 @@ pub(in crate::embedded) fn of_quota(row: &QuotaRow) -> i64 {
         sum.number(begins.millis()).number(i64::from(count));
     }
     i64::from(sum.finish())
+}
+
+pub(in crate::embedded) fn of_head_row(head: &Head) -> i64 {
+    let Totals { admitted, delivered, dead, expired, deleted } = head.totals;
+    let Reached { ledger, commits, at, seq_last } = head.reached;
+    let mut sum = Sum::new();
+    for number in [admitted, delivered, dead, expired, deleted, ledger, commits, seq_last] {
+        sum.number(number.cast_signed());
+    }
+    i64::from(sum.number(at.millis()).finish())
 }
 
 pub(in crate::embedded) fn of_slot(row: &SlotRow) -> i64 {

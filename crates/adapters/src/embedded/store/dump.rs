@@ -12,7 +12,7 @@ use tidegate_domain::{
 
 use super::super::book::{Book, TOKEN_BITS};
 use super::super::line::Tries;
-use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, SlotRow};
+use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, SlotRow, Totals};
 use super::read::{self, ATTEMPT, HEAD, OUTCOME, StoredMessage};
 use super::slots::{SLOT, slot_of};
 use super::{Store, StoreError, as_i64, checksum};
@@ -38,11 +38,13 @@ impl Store {
         let sql = "SELECT max(coalesce((SELECT max(seq) FROM message), 0),
                               coalesce((SELECT max(seq) FROM quota), 0),
                               coalesce((SELECT max(ord) FROM attempt), 0), ?1)";
-        let known = as_i64(self.mark("seq_last")?.max(self.quota_seq()?));
+        let known = self.mark("seq_last")?.max(self.quota_seq()?).max(self.head.reached.seq_last);
+        let known = as_i64(known);
         let seq_last =
             self.connection.query_row(sql, [known], |row| row.get(0)).map_err(|e| self.error(e))?;
         // The last life may have used any of its tokens.
-        let token_last = ((self.mark("life")? + 1) << TOKEN_BITS) - 1;
+        let life = self.mark("life")?.max(self.progress().life);
+        let token_last = ((life + 1) << TOKEN_BITS) - 1;
         Ok(Manifest { salt, seq_last, token_last, stock: self.stock(keys_since)? })
     }
 
@@ -67,20 +69,8 @@ impl Store {
             let count = self.connection.query_row(sql, [keys_since.millis()], |row| row.get(0));
             inventory.add(kind, count.map_err(|e| self.error(e))?);
         }
-        let books = self.connection.query_row(
-            "SELECT admitted, delivered, dead, expired, deleted FROM totals",
-            [],
-            |row| {
-                Ok(Books {
-                    admitted: row.get(0)?,
-                    delivered: row.get(1)?,
-                    dead: row.get(2)?,
-                    expired: row.get(3)?,
-                    deleted: row.get(4)?,
-                })
-            },
-        );
-        Ok(Stock { inventory, books: books.map_err(|e| self.error(e))? })
+        let Totals { admitted, delivered, dead, expired, deleted } = self.head.totals;
+        Ok(Stock { inventory, books: Books { admitted, delivered, dead, expired, deleted } })
     }
 
     /// Queues and quotas, as a start would find them: charges that stand in the messages' rows alone are counted.

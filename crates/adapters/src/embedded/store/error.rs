@@ -4,11 +4,14 @@ use rusqlite::ffi::{SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMS
 use rusqlite::{Error, ErrorCode};
 use tidegate_domain::LedgerError;
 
+use super::loss::Loss;
+
 /// What went wrong with the file, by what may be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::embedded) struct StoreError {
     pub(in crate::embedded) kind: StoreErrorKind,
     pub(in crate::embedded) message: String,
+    pub(in crate::embedded) loss: Option<Box<Loss>>,
     file: PathBuf,
 }
 
@@ -18,17 +21,38 @@ pub(in crate::embedded) enum StoreErrorKind {
     NoSpace,
     /// What is on disk makes no sense.
     Damaged,
+    /// Something that was acknowledged is not on disk any more.
+    Lost,
     /// A read, write or fsync failed: nobody knows what is on disk until it is read again.
     Failed,
 }
 
 impl StoreError {
     pub(in crate::embedded) fn of(file: &Path, error: Error) -> Self {
-        Self { kind: kind_of(&error), message: error.to_string(), file: file.to_owned() }
+        Self::new(kind_of(&error), error.to_string(), file)
+    }
+
+    pub(in crate::embedded) fn of_file(file: &Path, error: std::io::Error) -> Self {
+        let full = error.kind() == std::io::ErrorKind::StorageFull;
+        let kind = if full { StoreErrorKind::NoSpace } else { StoreErrorKind::Failed };
+        Self::new(kind, error.to_string(), file)
+    }
+
+    pub(in crate::embedded) fn lost(file: &Path, loss: Loss) -> Self {
+        let message = loss.to_string();
+        Self { loss: Some(Box::new(loss)), ..Self::new(StoreErrorKind::Lost, message, file) }
+    }
+
+    pub(in crate::embedded) fn failed(file: &Path, message: impl Into<String>) -> Self {
+        Self::new(StoreErrorKind::Failed, message.into(), file)
+    }
+
+    fn new(kind: StoreErrorKind, message: String, file: &Path) -> Self {
+        Self { kind, message, loss: None, file: file.to_owned() }
     }
 
     pub(in crate::embedded) fn damaged(file: &Path, message: impl Into<String>) -> Self {
-        Self { kind: StoreErrorKind::Damaged, message: message.into(), file: file.to_owned() }
+        Self::new(StoreErrorKind::Damaged, message.into(), file)
     }
 
     pub(in crate::embedded) fn of_message(mut self, seq: u64) -> Self {
@@ -39,7 +63,7 @@ impl StoreError {
     /// What it means to somebody who only wanted to read.
     pub(in crate::embedded) fn on_reading(self) -> LedgerError {
         match self.kind {
-            StoreErrorKind::Damaged => LedgerError::Corrupt(self.to_string()),
+            StoreErrorKind::Damaged | StoreErrorKind::Lost => LedgerError::Corrupt(self.to_string()),
             StoreErrorKind::Failed | StoreErrorKind::NoSpace => LedgerError::Unavailable(self.to_string()),
         }
     }
@@ -50,6 +74,7 @@ impl std::fmt::Display for StoreError {
         let what = match self.kind {
             StoreErrorKind::NoSpace => "no room",
             StoreErrorKind::Damaged => "damaged",
+            StoreErrorKind::Lost => "incomplete",
             StoreErrorKind::Failed => "failed",
         };
         write!(f, "{}: {what}: {}", self.file.display(), self.message)

@@ -10,10 +10,10 @@ use super::super::book::{Book, BookLimits};
 use super::super::line::{Arrival, Tries};
 use super::super::queues::QueueRules;
 use super::super::quotas::Account;
-use super::super::rows::{MessageRow, QueueRow, QuotaRow, Totals};
+use super::super::rows::{MessageRow, QueueRow, QuotaRow};
 use super::read::HEAD;
 use super::write::deferred_of;
-use super::{Store, StoreError, as_i64, checksum, get_meta, read, set_meta};
+use super::{Store, StoreError, checksum, get_meta, read};
 
 /// The book as it stood after the last commit. Leases are void.
 #[derive(Debug)]
@@ -170,30 +170,15 @@ impl Store {
     }
 
     fn recover_totals(&self, book: &mut Book, seq_known: u64) -> Result<u64, StoreError> {
-        let sql = "SELECT admitted, delivered, dead, expired, deleted,
-                   max(coalesce((SELECT max(seq) FROM message), 0), ?1) FROM totals";
-        let seq_mark = as_i64(self.mark("seq_last")?.max(seq_known));
-        let (totals, seq_last) = self
-            .connection
-            .query_row(sql, [seq_mark], |row| {
-                let totals = Totals {
-                    admitted: row.get(0)?,
-                    delivered: row.get(1)?,
-                    dead: row.get(2)?,
-                    expired: row.get(3)?,
-                    deleted: row.get(4)?,
-                };
-                Ok((totals, row.get(5)?))
-            })
-            .map_err(|e| self.error(e))?;
-        let found = book.line.len();
+        let sql = "SELECT coalesce(max(seq), 0) FROM message";
+        let seq_max: u64 = self.connection.query_row(sql, [], |row| row.get(0)).map_err(|e| self.error(e))?;
+        let seq_last = seq_max.max(self.mark("seq_last")?).max(seq_known).max(self.head.reached.seq_last);
+        let (totals, found) = (self.head.totals, book.line.len());
         if totals.pending() != Some(found) {
             let message = format!("the books don't balance: {totals:?}, yet {found} messages are pending");
             return Err(StoreError::damaged(&self.path, message));
         }
-        let life = self.mark("life")? + 1;
-        set_meta(&self.connection, "life", as_i64(life)).map_err(|e| self.error(e))?;
-        book.restore_totals(totals, seq_last, life);
+        book.restore_totals(totals, seq_last);
         Ok(found)
     }
 

@@ -45,13 +45,13 @@ impl Store {
             *retention = Retention { next_seq: 0, rest_until: now.plus_ms(REST_MS) };
             return Ok(());
         }
-        self.begin()?;
-        let result = self
-            .remove(slice, old_keys, removable)
-            .and_then(|()| slice.map_or(Ok(()), |(_, to)| self.forget_blocks(retention.next_seq, to)))
-            .map_err(|e| self.error(e))
-            .and_then(|()| self.commit())
-            .inspect_err(|_| self.roll_back());
+        let next_seq = retention.next_seq;
+        let result = self.transact(self.commit_at(now), |store| {
+            store
+                .remove(slice, old_keys, removable)
+                .and_then(|()| slice.map_or(Ok(()), |(_, to)| store.forget_blocks(next_seq, to)))
+                .map_err(|e| store.error(e))
+        });
         if let Some((_, to)) = slice {
             retention.next_seq = to.saturating_add(1);
         }

@@ -1,7 +1,10 @@
 use rusqlite::Connection;
 use tidegate_domain::{AttemptResult, Status};
 
-use super::{get_meta, set_meta};
+use super::head::{self, Head};
+use super::loss::Loss;
+use super::progress::{Progress, Reached};
+use super::{get_meta, set_meta, start};
 
 const VERSION: i64 = 1;
 
@@ -80,23 +83,29 @@ const TABLES: &str = "
         fingerprint BLOB NOT NULL
     ) STRICT;
 
-    -- One row: admitted = delivered + dead + expired + deleted + pending.
+    -- One row, which every commit writes. admitted = delivered + dead + expired + deleted + pending.
     CREATE TABLE totals (
+        id INTEGER PRIMARY KEY,
         admitted INTEGER NOT NULL,
         delivered INTEGER NOT NULL,
         dead INTEGER NOT NULL,
         expired INTEGER NOT NULL,
-        deleted INTEGER NOT NULL
+        deleted INTEGER NOT NULL,
+        ledger INTEGER NOT NULL,     -- which ledger this is, as in ledger.db-progress
+        commits INTEGER NOT NULL,    -- how many there have been
+        at INTEGER NOT NULL,         -- when the last was made
+        seq_last INTEGER NOT NULL,   -- the last sequence number that was given out
+        checksum INTEGER NOT NULL
     ) STRICT;
-    INSERT INTO totals VALUES (0, 0, 0, 0, 0);
 ";
 
-pub(super) fn ensure(db: &Connection) -> Result<(), SchemaError> {
+/// Checks the tables, or makes those of a ledger that has none yet.
+pub(super) fn ensure(db: &Connection, known: &Progress) -> Result<Head, SchemaError> {
     let exists: bool =
         db.query_row("SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'meta'", [], |row| row.get(0))?;
     if exists {
         return match get_meta(db, "version")? {
-            Some(VERSION) => same_tables(db),
+            Some(VERSION) => same_tables(db).and_then(|()| Ok(head::read(db)?)),
             found => Err(SchemaError::Version(found)),
         };
     }
@@ -104,13 +113,20 @@ pub(super) fn ensure(db: &Connection) -> Result<(), SchemaError> {
     if foreign {
         return Err(SchemaError::Foreign);
     }
+    let nothing = Reached { commits: 0, seq_last: 0, ..known.reached };
+    if known.reached.commits > 0 && known.synced {
+        return Err(SchemaError::Lost(nothing, known.reached));
+    }
+    let head = Head { reached: nothing, ..Head::default() };
     let salt = getrandom::u32().map_err(|e| SchemaError::Random(e.to_string()))?;
     db.execute_batch("BEGIN IMMEDIATE")?;
     make_tables(db)?;
     set_meta(db, "version", VERSION)?;
     set_meta(db, "salt", i64::from(salt & tidegate_domain::MessageId::SALT_MAX))?;
+    head::write(db, &head)?;
+    db.pragma_update(None, "application_id", start::application_of(head.reached.ledger))?;
     db.execute_batch("COMMIT")?;
-    Ok(())
+    Ok(head)
 }
 
 fn make_tables(db: &Connection) -> rusqlite::Result<()> {
@@ -153,12 +169,19 @@ pub(super) enum SchemaError {
     Foreign,
     #[error("no randomness: {0}")]
     Random(String),
+    #[error("it has no tables any more")]
+    Lost(Reached, Reached),
 }
 
 impl SchemaError {
-    pub(super) fn in_file(self, file: &std::path::Path) -> super::StoreError {
+    /// `wal` is the state of the WAL before SQLite opened it.
+    pub(super) fn in_file(self, file: &std::path::Path, wal: &str) -> super::StoreError {
         match self {
             Self::Sqlite(error) => super::StoreError::of(file, error),
+            Self::Lost(found, known) => {
+                let loss = Loss::new(format!("the file has no tables; {wal}"));
+                super::StoreError::lost(file, loss.found(found).known(known))
+            }
             other => super::StoreError::damaged(file, other.to_string()),
         }
     }
@@ -200,11 +223,12 @@ mod tests {
     fn another_programs_file_is_left_alone() {
         let db = Connection::open_in_memory().unwrap();
         db.execute_batch("CREATE TABLE t (a)").unwrap();
-        assert!(matches!(ensure(&db), Err(SchemaError::Foreign)));
+        let new = Progress::default();
+        assert!(matches!(ensure(&db, &new), Err(SchemaError::Foreign)));
         let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap();
         assert_eq!(tables, 1);
         let empty = Connection::open_in_memory().unwrap();
-        ensure(&empty).and_then(|()| ensure(&empty)).unwrap();
+        ensure(&empty, &new).and_then(|_| ensure(&empty, &new)).unwrap();
     }
 
     #[test]
@@ -215,9 +239,9 @@ mod tests {
         ];
         for change in changes {
             let db = Connection::open_in_memory().unwrap();
-            ensure(&db).unwrap();
+            ensure(&db, &Progress::default()).unwrap();
             db.execute_batch(change).unwrap();
-            let refused = ensure(&db).expect_err(change).to_string();
+            let refused = ensure(&db, &Progress::default()).expect_err(change).to_string();
             assert!(refused.contains("queue_block") || refused.contains("quota"), "{refused}");
         }
     }

@@ -4,59 +4,73 @@
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::StoreError;
+use super::{StoreError, beside};
+
+/// Behind the name of the database.
+pub(super) const SUFFIX: &str = "-wal";
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 
-/// Refuses a WAL that was damaged before its last commit.
+/// Of a sound header.
+struct Header {
+    page_bytes: usize,
+    salts: [u8; 8],
+    sum: Sum,
+}
+
+/// The first frame that was damaged before the last commit, if there is one.
 ///
 /// A commit is written only after the one before it was synced. So when a bad frame is followed by the end of
 /// its commit and then by a frame of yet another one, the bad frame had been synced.
-pub(super) fn check(database: &Path) -> Result<(), StoreError> {
-    let path = wal_path(database);
+pub(super) fn damaged(database: &Path) -> Result<Option<u64>, StoreError> {
+    let path = beside(database, SUFFIX);
     let file = match File::open(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(StoreError::damaged(&path, format!("cannot be opened: {error}"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::of_file(&path, error)),
     };
-    match damaged_frame(BufReader::with_capacity(1 << 20, file)) {
-        Ok(None) => Ok(()),
-        Ok(Some(frame)) => {
-            let message =
-                format!("frame {frame} does not match its checksum, and committed frames follow it");
-            Err(StoreError::damaged(&path, message))
-        }
-        Err(error) => Err(StoreError::damaged(&path, format!("cannot be read: {error}"))),
+    damaged_frame(BufReader::with_capacity(1 << 20, file)).map_err(|error| StoreError::of_file(&path, error))
+}
+
+/// How the WAL looks when it does not hold what it should, for people.
+pub(super) fn state(database: &Path) -> String {
+    let path = beside(database, SUFFIX);
+    let name = path.display();
+    let Ok(mut file) = File::open(&path) else { return format!("{name} is not there") };
+    if file.metadata().is_ok_and(|found| found.len() == 0) {
+        return format!("{name} is empty");
+    }
+    match header(&mut file) {
+        Ok(Some(_)) => format!("{name} ends early, or is an older one"),
+        Ok(None) => format!("the header of {name} is damaged"),
+        Err(error) => format!("{name} cannot be read: {error}"),
     }
 }
 
-fn wal_path(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
-}
-
-fn damaged_frame(mut wal: impl Read) -> std::io::Result<Option<u64>> {
+fn header(wal: &mut impl Read) -> std::io::Result<Option<Header>> {
     let mut header = [0; HEADER_BYTES];
-    if !read_whole(&mut wal, &mut header)? {
+    if !read_whole(wal, &mut header)? {
         return Ok(None);
     }
     let big_endian = match word(&header, 0) {
         0x377f_0682 => false,
         0x377f_0683 => true,
-        // Never synced with content, or SQLite will say what it thinks of it.
         _ => return Ok(None),
     };
-    let salts: [u8; 8] = array(&header, 16);
     let mut sum = Sum { big_endian, a: 0, b: 0 };
     sum.add(&header[..24]);
-    if (sum.a, sum.b) != (word(&header, 24), word(&header, 28)) {
-        return Ok(None);
-    }
-    let mut frame = vec![0; FRAME_HEADER_BYTES + word(&header, 8) as usize];
+    let sound = (sum.a, sum.b) == (word(&header, 24), word(&header, 28));
+    let page_bytes = word(&header, 8) as usize;
+    Ok(sound.then(|| Header { page_bytes, salts: array(&header, 16), sum }))
+}
+
+fn damaged_frame(mut wal: impl Read) -> std::io::Result<Option<u64>> {
+    // A header that was never synced is no damage; whether it had been, the count of commits tells.
+    let Some(Header { page_bytes, salts, mut sum }) = header(&mut wal)? else { return Ok(None) };
+    let mut frame = vec![0; FRAME_HEADER_BYTES + page_bytes];
     let (mut number, mut bad, mut bad_ended) = (0, None, false);
     while read_whole(&mut wal, &mut frame)? {
         number += 1;
@@ -132,7 +146,7 @@ mod tests {
         for _ in 0..5 {
             db.execute("INSERT INTO t VALUES (randomblob(9000))", []).unwrap();
         }
-        std::fs::read(wal_path(&path)).unwrap()
+        std::fs::read(beside(&path, SUFFIX)).unwrap()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tidegate_domain::limits::Deferrals;
 use tidegate_domain::{Headers, Idempotency, Timestamp};
 
 use super::super::book::Group;
-use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, Totals};
+use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow};
 use super::insert::{Insert, Values};
 use super::{Store, StoreError, as_i64, blocks, checksum, dead, schema, set_meta, slots};
 
@@ -52,7 +52,7 @@ impl Store {
             if let Some(seq) = group.quotas_flushed {
                 set_meta(db, "quota_seq", as_i64(seq))?;
             }
-            self.write_totals(&group.totals)
+            Ok(())
         };
         write().map_err(|e| self.error(e))
     }
@@ -126,15 +126,6 @@ impl Store {
                 checksum::of_quota(row),
             ])?;
         }
-        Ok(())
-    }
-
-    fn write_totals(&self, totals: &Totals) -> rusqlite::Result<()> {
-        let mut update = self.connection.prepare_cached(
-            "UPDATE totals SET admitted = ?1, delivered = ?2, dead = ?3, expired = ?4, deleted = ?5",
-        )?;
-        let Totals { admitted, delivered, dead, expired, deleted } = *totals;
-        update.execute([admitted, delivered, dead, expired, deleted].map(as_i64))?;
         Ok(())
     }
 }

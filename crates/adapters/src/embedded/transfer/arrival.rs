@@ -22,6 +22,7 @@ use super::super::rows::{
     AttemptRow, ChargeRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, SlotConfigRow, SlotRow, Totals,
 };
 use super::super::slots::Held;
+use super::super::store::progress::Progress;
 use super::super::store::{FILE_NAME, Store};
 use super::super::{OpenError, Options};
 use super::failed;
@@ -34,6 +35,8 @@ const STAGING: &str = "import";
 pub(super) struct Arrival {
     store: Option<Store>,
     directory: Directory,
+    /// How far the empty ledger has got that the new one takes the place of.
+    present: Progress,
     staging: PathBuf,
     options: Options,
     clock: Arc<dyn Clock>,
@@ -60,22 +63,20 @@ impl Arrival {
     ) -> Result<Self, OpenError> {
         options.check()?;
         let directory = Directory::lock(&options.dir)?;
-        if options.dir.join(FILE_NAME).exists() {
-            let present = Store::open(&options.dir, Durability::Fsync)?;
-            if !present.is_untouched()? {
-                return Err(OpenError::NotEmpty(options.dir));
-            }
-            present.close()?;
-        }
-        let staging = options.dir.join(STAGING);
+        let Some(present) = Store::empty(directory.database(), clock.now())? else {
+            return Err(OpenError::NotEmpty(options.dir));
+        };
+        // On the same file system.
+        let staging = directory.database().with_file_name(STAGING);
         let fail = |cause| OpenError::Directory { dir: staging.clone(), cause };
         remove(&staging).map_err(fail)?;
         fs::DirBuilder::new().mode(0o700).create(&staging).map_err(fail)?;
         // Synced as a whole, when it is whole.
-        let store = Store::open(&staging, Durability::OsBuffer)?;
+        let store = Store::open(&staging.join(FILE_NAME), Durability::OsBuffer)?;
         Ok(Self {
             store: Some(store),
             directory,
+            present,
             staging,
             live_from: manifest.seq_last + 1,
             options,
@@ -116,7 +117,8 @@ impl Arrival {
                 Entry::Key(key) => rows.keys.push(key),
             }
         }
-        self.store()?.load(&rows.group, &rows.keys).map_err(|error| failed(&error))
+        let now = self.clock.now();
+        self.store()?.load(&rows.group, &rows.keys, now).map_err(|error| failed(&error))
     }
 
     /// Opens it as a gateway would: what can't be served is found here.
@@ -128,10 +130,10 @@ impl Arrival {
             by_name: self.options.queue_rules.iter().cloned().collect(),
             otherwise: self.options.queue_rule,
         };
-        let (manifest, live_from) = (self.manifest.clone(), self.live_from);
+        let (manifest, live_from, present) = (self.manifest.clone(), self.live_from, self.present);
         let store = self.store()?;
         store
-            .continue_from(&manifest, live_from)
+            .continue_from(&manifest, live_from, &present, now)
             .and_then(|()| store.recover(limits, rules, now))
             .and_then(|_| store.stock(Timestamp::from_millis(i64::MIN)))
             .map_err(|error| failed(&error))
@@ -139,20 +141,17 @@ impl Arrival {
 
     pub(super) fn commit(&mut self) -> Result<(), TransferError> {
         let store = self.store.take().ok_or_else(|| refused("it is over"))?;
-        store.close_whole().map_err(|error| failed(&error))?;
-        let take_place = || {
-            let (whole, place) = (self.staging.join(FILE_NAME), self.options.dir.join(FILE_NAME));
-            File::open(&whole)?.sync_all()?;
-            // The empty ledger's, if it left any: they are not the new one's.
-            for beside in ["-wal", "-shm"] {
-                remove(&self.options.dir.join(format!("{FILE_NAME}{beside}")))?;
-            }
-            fs::rename(whole, place)
-        };
-        take_place().map_err(|error| {
+        // As it carries on the empty one's count of commits, the file of progress fits before and after.
+        let progress = store.close_whole(self.clock.now()).map_err(|error| failed(&error))?;
+        let database = self.directory.database().to_owned();
+        Store::reached(&database, self.present).map_err(|error| failed(&error))?;
+        let whole = self.staging.join(FILE_NAME);
+        let placed = File::open(&whole).and_then(|file| file.sync_all());
+        placed.and_then(|()| self.directory.replace(&whole)).map_err(|error| {
             let said = format!("{}: {error}", self.options.dir.display());
             TransferError::Ledger(LedgerError::Unavailable(said))
         })?;
+        Store::reached(&database, progress).map_err(|error| failed(&error))?;
         self.directory
             .sync()
             .map_err(|error| TransferError::Ledger(LedgerError::OutcomeUnknown(error.to_string())))

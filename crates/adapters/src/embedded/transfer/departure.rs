@@ -47,7 +47,7 @@ impl Departure {
             return Err(OpenError::Missing(options.dir.clone()));
         }
         let directory = Directory::lock(&options.dir)?;
-        let store = Store::open(directory.path(), Durability::Fsync)?;
+        let store = Store::open(directory.database(), Durability::Fsync)?;
         let keys_since = now.minus_ms(options.idempotency_window_ms);
         let manifest = store.manifest(keys_since)?;
         let mut departure = Self {

@@ -1,0 +1,142 @@
+//! Going on without what is missing: the operator's decision, never the ledger's own.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use tidegate_domain::{Durability, Timestamp};
+
+use super::loss::{self, Loss};
+use super::progress::{Progress, ProgressFile};
+use super::start::{self, Files};
+use super::{
+    Commit, FILE_MODE, Store, StoreError, StoreErrorKind, as_i64, beside, head, schema, set_meta, wal,
+};
+
+/// Where every accepted loss leaves a line.
+const LOSSES_SUFFIX: &str = "-losses";
+/// Where it can't be told how many numbers and lives were lost, so many are left out. A WAL holds far fewer: it is moved
+/// into the database every 2,000 pages.
+const SEQ_GAP: u64 = 1 << 32;
+const LIFE_GAP: u64 = 1 << 12;
+
+impl Store {
+    /// Makes a ledger startable that is refused because something is missing. Returns what it was; none when nothing is
+    /// missing, and then nothing has changed.
+    ///
+    /// What is left must make sense: `recover` reads it as a start would. Numbers and tokens that were given out are not
+    /// given out again. A WAL that can't be used is kept under another name.
+    pub(in crate::embedded) fn accept_loss(
+        database: &Path,
+        now: Timestamp,
+        recover: impl FnOnce(&Self) -> Result<(), StoreError>,
+    ) -> Result<Option<Loss>, StoreError> {
+        let refused = match Self::open(database, Durability::Fsync) {
+            Ok(store) => return store.close(now).map(|()| None),
+            Err(error) => error,
+        };
+        let Some(loss) = refused.loss.clone().filter(|_| refused.kind == StoreErrorKind::Lost) else {
+            return Err(refused);
+        };
+        let known = ProgressFile::open(database).ok().map(|progress| *progress.last());
+        let kept = keep_wal(database, known.as_ref(), now)?;
+        // A database that is gone begins anew, as the same ledger if that is known.
+        let mut first = start::new_ledger(database)?;
+        first.reached.ledger = known.map_or(first.reached.ledger, |known| known.reached.ledger);
+        let draft = ProgressFile::draft(database, first)?;
+        let mut store = Self::connect(database, draft, Durability::Fsync)?;
+        store.head = schema::ensure(&store.connection, &first).map_err(|e| e.in_file(database, ""))?;
+        store.check_pages()?;
+        recover(&store)?;
+        let found = store.head.reached;
+        let comparable = known.map(|known| known.reached).filter(|known| known.ledger == found.ledger);
+        let loss = Loss { found: Some(found), known: comparable, ..*loss };
+        write_down(database, &loss, kept.as_deref(), now)?;
+        store.go_on(known.unwrap_or_default(), comparable.is_some(), now)?;
+        Ok(Some(loss))
+    }
+
+    fn check_pages(&self) -> Result<(), StoreError> {
+        let said: String = self
+            .connection
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(|e| self.error(e))?;
+        self.require(said == "ok", &format!("what is left is damaged, too: {said}"))
+    }
+
+    /// Beyond everything that was ever given out.
+    fn go_on(mut self, known: Progress, comparable: bool, now: Timestamp) -> Result<(), StoreError> {
+        let (seq_gap, life_gap) = if comparable { (0, 0) } else { (SEQ_GAP, LIFE_GAP) };
+        let reached = &mut self.head.reached;
+        // A WAL that is put back later must not pass for the newer one.
+        reached.commits = reached.commits.max(known.reached.commits);
+        let seq_last = reached.seq_last.max(known.reached.seq_last) + seq_gap;
+        let life = self.mark("life")?.max(known.life) + life_gap;
+        let header = Files::look(&self.path)?.header;
+        let checkpoint = header.map_or(0, |header| header.checkpoint).max(known.checkpoint);
+        self.progress.note(Progress { checkpoint, ..*self.progress.last() })?;
+        let commit = Commit { seq_last, life, ..self.commit_at(now) };
+        self.transact(commit, |store| {
+            let write = || {
+                set_meta(&store.connection, "seq_last", as_i64(seq_last))?;
+                set_meta(&store.connection, "life", as_i64(life))
+            };
+            write().map_err(|e| store.error(e))
+        })?;
+        self.progress.publish()?;
+        self.close_whole(now).map(drop)
+    }
+}
+
+/// Keeps a copy of the WAL, which the next commit writes over. One that does not belong to the database is moved away.
+fn keep_wal(
+    database: &Path,
+    known: Option<&Progress>,
+    now: Timestamp,
+) -> Result<Option<PathBuf>, StoreError> {
+    let files = Files::look(database)?;
+    if files.wal_bytes == 0 {
+        return Ok(None);
+    }
+    let wal = beside(database, wal::SUFFIX);
+    let kept = beside(&wal, &format!(".lost-{}", now.millis()));
+    let foreign = files.database_bytes == 0
+        || known.is_some_and(|known| files.is_older_than(known))
+        || is_newer_alone(database);
+    let moved = if foreign { fs::rename(&wal, &kept) } else { fs::copy(&wal, &kept).map(drop) };
+    moved.map_err(|error| StoreError::of_file(&wal, error))?;
+    Ok(Some(kept))
+}
+
+/// Whether the WAL takes the database back: it is an older one, or another ledger's.
+fn is_newer_alone(database: &Path) -> bool {
+    let path = percent_encode(database.as_os_str().as_encoded_bytes(), NON_ALPHANUMERIC);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let alone = Connection::open_with_flags(format!("file:{path}?immutable=1"), flags);
+    let with_wal = Connection::open(database).and_then(|db| {
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        Ok(db)
+    });
+    let head =
+        |db: rusqlite::Result<Connection>| db.and_then(|db| head::read(&db)).ok().map(|head| head.reached);
+    match (head(alone), head(with_wal)) {
+        (Some(alone), Some(with_wal)) => alone.ledger != with_wal.ledger || alone.commits > with_wal.commits,
+        (alone, _) => alone.is_some(),
+    }
+}
+
+/// A line for the operator and for whoever asks later.
+fn write_down(database: &Path, loss: &Loss, kept: Option<&Path>, now: Timestamp) -> Result<(), StoreError> {
+    let path = beside(database, LOSSES_SUFFIX);
+    let kept = kept.map_or_else(String::new, |kept| format!("; the WAL is kept as {}", kept.display()));
+    let line = format!("{}: accepted by the operator: {loss}{kept}\n", loss::time(now));
+    tracing::warn!(%loss, kept, "a loss was accepted");
+    let mut open = File::options();
+    let file = open.append(true).create(true).mode(FILE_MODE).open(&path);
+    file.and_then(|mut file| file.write_all(line.as_bytes()).and_then(|()| file.sync_all()))
+        .map_err(|error| StoreError::of_file(&path, error))
+}
