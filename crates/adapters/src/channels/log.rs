@@ -115,13 +115,26 @@ fn quote(line: &mut String, name: &str, text: &str) {
             '\n' => line.push_str("\\n"),
             '\r' => line.push_str("\\r"),
             '\t' => line.push_str("\\t"),
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
-                let _ = write!(line, "\\u{:04x}", u32::from(c));
+            c if c.is_control() || is_unseen(c) => {
+                // As in JSON: two of them for what lies beyond four digits.
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(line, "\\u{unit:04x}");
+                }
             }
             c => line.push(c),
         }
     }
     line.push('"');
+}
+
+/// Characters that show nothing themselves, and break, reorder or hide what stands around them: separators of lines,
+/// marks of direction, zero-width ones, fillers, variation selectors and tags.
+fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -177,6 +190,27 @@ mod tests {
         let expected =
             format!("SMS SENT id={id} user=1001 message=\"hi \\\"you\\\"\\nSMS SENT id=0 \\u001b[2J ü\"\n");
         assert_eq!(text, expected);
+    }
+
+    /// A terminal shows such a line in another order, or without parts of it, than it was written.
+    #[test]
+    fn nothing_in_a_text_reorders_or_hides_parts_of_its_line() {
+        let shown = |text: &str| {
+            let line = line(&claim(), &Bytes::copy_from_slice(text.as_bytes()));
+            line.split_once(" message=").unwrap().1.trim_end().to_owned()
+        };
+        assert_eq!(shown("to \u{202e}bob\u{202c}"), r#""to \u202ebob\u202c""#);
+        assert_eq!(shown("a\u{200b}b\u{feff}c\u{2066}\u{2069}"), r#""a\u200bb\ufeffc\u2066\u2069""#);
+        assert_eq!(shown("\u{e0041}"), r#""\udb40\udc41""#);
+        for c in
+            "\u{ad}\u{61c}\u{200c}\u{200d}\u{200e}\u{200f}\u{2028}\u{2060}\u{206f}\u{180e}\u{3164}\u{fe0f}"
+                .chars()
+        {
+            assert_eq!(shown(&c.to_string()), format!("\"\\u{:04x}\"", u32::from(c)));
+        }
+        for text in ["Grüße", "שלום", "مرحبا", "🌊", "日本"] {
+            assert_eq!(shown(text), format!("\"{text}\""));
+        }
     }
 
     #[test]
