@@ -50,7 +50,7 @@ async fn list(
     let place = gateway.large_answers.begin().await?;
     let page = Page { max, body_bytes_max: Some(BATCH_BYTES_MAX), after };
     let listing = gateway.queues.list(filter, page).await.map_err(from_ledger)?;
-    let dead_letters = listing.messages.iter().map(answer).collect();
+    let dead_letters = listing.messages.iter().map(|record| answer(record, &principal)).collect();
     let listed = Listed { dead_letters, next: listing.next.map(|id| id.to_string()) };
     Ok(place.until_sent(json(StatusCode::OK, &listed)?))
 }
@@ -64,7 +64,7 @@ async fn show(
     check(&principal)?;
     let id = message_id(&id)?;
     match gateway.ledger.message(id).await.map_err(from_ledger)? {
-        Some(record) if record.status == Status::Dead => json(StatusCode::OK, &answer(&record)),
+        Some(record) if record.status == Status::Dead => json(StatusCode::OK, &answer(&record, &principal)),
         _ => Err(not_dead(id)),
     }
 }

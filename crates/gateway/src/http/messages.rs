@@ -1,6 +1,7 @@
 //! `/api/v1/messages`: messages to be pushed out, and what became of them.
 
 mod ack;
+mod cause;
 mod list;
 mod post;
 mod record;
@@ -34,12 +35,12 @@ pub fn routes() -> Router<Arc<Gateway>> {
 /// `GET /api/v1/messages/{id}`: everything the ledger knows about a message.
 async fn show(
     State(gateway): State<Arc<Gateway>>,
-    _principal: Principal,
+    principal: Principal,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = message_id(&id)?;
     match gateway.ledger.message(id).await.map_err(from_ledger)? {
-        Some(record) => json(StatusCode::OK, &answer(&record)),
+        Some(record) => json(StatusCode::OK, &answer(&record, &principal)),
         None => Err(unknown(id)),
     }
 }

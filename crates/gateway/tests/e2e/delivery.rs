@@ -199,3 +199,30 @@ fn a_stopped_sender_is_fenced_off() {
     let metrics = eventually(|| Some(gateway.get("/metrics").text).filter(|text| text.contains(lost)));
     assert!(metrics.lines().any(|line| line == "tidegate_conservation_balanced 1"), "{metrics}");
 }
+
+/// Where a provider lives and what it says is nobody's business but its operators'.
+#[test]
+fn what_a_provider_says_is_for_admins() {
+    let (dir, sink) = (tempdir().unwrap(), Sink::start(410));
+    let (admin, admin_hash) = crate::principals::api_key(dir.path());
+    let (app, app_hash) = crate::principals::api_key(dir.path());
+    let principals = format!(
+        "[[principals]]\nname = \"ops\"\nrole = \"ADMIN\"\napi_key_hashes = [\"{admin_hash}\"]\n\
+         [[principals]]\nname = \"app\"\nrole = \"USER\"\napi_key_hashes = [\"{app_hash}\"]\n"
+    );
+    let gateway = hooked(dir.path(), &sink, &principals);
+    let message = json!({"queue": "hooks", "recipient": "ann", "body": "one"});
+    let answer = crate::client::post(gateway.address, PATH, &[("X-Api-Key", &app)], &message);
+    let path = format!("{PATH}/{}", answer.json()["id"].as_str().unwrap());
+    let seen_by = |key: &str| crate::client::get(gateway.address, &path, &[("X-Api-Key", key)]).json();
+    let record = eventually(|| Some(seen_by(&admin)).filter(|record| record["status"] == "dead"));
+    assert_eq!(
+        (&record["reason"], &record["attempts"][0]["reason"]),
+        (&json!("410 Gone"), &json!("410 Gone"))
+    );
+    let record = seen_by(&app);
+    assert_eq!(
+        (&record["reason"], &record["attempts"][0]["reason"]),
+        (&json!("http_410"), &json!("http_410"))
+    );
+}

@@ -54,7 +54,7 @@ pub async fn list(
     let place = gateway.large_answers.begin().await?;
     let page = Page { max, body_bytes_max: Some(BATCH_BYTES_MAX), after };
     let listing = gateway.queues.list(filter, page).await.map_err(from_ledger)?;
-    let messages = listing.messages.iter().map(answer).collect();
+    let messages = listing.messages.iter().map(|record| answer(record, &principal)).collect();
     let listed = Listed { messages, next: listing.next.map(|id| id.to_string()) };
     Ok(place.until_sent(json(StatusCode::OK, &listed)?))
 }

@@ -1,9 +1,13 @@
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate_domain::{AttemptRecord, AttemptResult, Headers, MessageRecord, Status};
+use tidegate_edge::{Principal, Role};
 
+use super::cause::Cause;
 use crate::http::answer::iso;
 
 #[derive(Debug, Serialize)]
@@ -35,7 +39,7 @@ pub struct MessageAnswer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     settled_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+    reason: Option<Cow<'a, str>>,
     attempts: Vec<AttemptAnswer<'a>>,
 }
 
@@ -55,10 +59,15 @@ struct AttemptAnswer<'a> {
     latency_ms: u64,
     result: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+    reason: Option<Cow<'a, str>>,
 }
 
-pub fn answer(record: &MessageRecord) -> MessageAnswer<'_> {
+/// What a provider said, and where it lives, is for admins; others are told the kind of failure.
+pub fn answer<'a>(record: &'a MessageRecord, principal: &Principal) -> MessageAnswer<'a> {
+    let told = |reason: &'a str| match principal.role == Role::Admin {
+        true => Cow::Borrowed(reason),
+        false => Cause::of(reason).text(),
+    };
     let settled_at = record.settled_at.map(iso);
     let (delivered_at, settled_at) = match record.status {
         Status::Delivered => (settled_at, None),
@@ -86,8 +95,8 @@ pub fn answer(record: &MessageRecord) -> MessageAnswer<'_> {
         ack_attempts: record.attempts.iter().filter(|one| one.result == AttemptResult::Accepted).count(),
         delivered_at,
         settled_at,
-        reason: record.reason.as_deref(),
-        attempts: record.attempts.iter().map(attempt).collect(),
+        reason: record.reason.as_deref().map(told),
+        attempts: record.attempts.iter().map(|one| attempt(one, one.reason.as_deref().map(told))).collect(),
     }
 }
 
@@ -101,7 +110,7 @@ fn headers(headers: &Headers) -> Option<Map<String, Value>> {
     (!headers.0.is_empty()).then(|| pairs.collect())
 }
 
-fn attempt(record: &AttemptRecord) -> AttemptAnswer<'_> {
+fn attempt<'a>(record: &AttemptRecord, reason: Option<Cow<'a, str>>) -> AttemptAnswer<'a> {
     let result = match record.result {
         AttemptResult::Delivered => "delivered",
         AttemptResult::Failed => "failed",
@@ -109,7 +118,6 @@ fn attempt(record: &AttemptRecord) -> AttemptAnswer<'_> {
         AttemptResult::Accepted => "accepted",
         AttemptResult::Requeued => "requeued",
     };
-    let reason = record.reason.as_deref();
     AttemptAnswer { number: record.number, at: iso(record.at), latency_ms: record.latency_ms, result, reason }
 }
 
@@ -171,13 +179,18 @@ mod tests {
 
     #[test]
     fn a_record_says_what_became_of_its_message() {
-        let dead = serde_json::to_value(answer(&record(b"hi", Status::Dead))).unwrap();
+        let admin = Principal { name: "ops".into(), role: Role::Admin };
+        let dead = serde_json::to_value(answer(&record(b"hi", Status::Dead), &admin)).unwrap();
         assert_eq!((&dead["status"], &dead["message"]), (&"dead".into(), &"hi".into()));
         assert_eq!(dead["settledAt"], "2025-11-15T22:00:00.000Z");
         assert_eq!(dead["attempts"][0]["latencyMs"], 7);
         assert!(dead.get("deliveredAt").is_none());
-        let delivered = serde_json::to_value(answer(&record(b"\xff", Status::Delivered))).unwrap();
+        let delivered = serde_json::to_value(answer(&record(b"\xff", Status::Delivered), &admin)).unwrap();
         assert_eq!((&delivered["bodyBase64"], &delivered["priority"]), (&"/w==".into(), &"high".into()));
         assert_eq!(delivered["deliveredAt"], "2025-11-15T22:00:00.000Z");
+        assert_eq!(dead["reason"], "no such number");
+        let user = Principal { name: "app".into(), role: Role::User };
+        let told = serde_json::to_value(answer(&record(b"hi", Status::Dead), &user)).unwrap();
+        assert_eq!(told["reason"], "failed", "what a provider said is for admins");
     }
 }
