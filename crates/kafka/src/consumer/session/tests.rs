@@ -31,8 +31,9 @@ fn joined(cluster: &MockCluster<'static, DefaultProducerContext>) -> Session<'st
     session
 }
 
-/// A group that goes on while a member takes its partitions refuses them. Such a member was left as it was, and one that
-/// was to be replaced never ended: subscribed, well as far as anybody could see, and without a record.
+/// A group that goes on while a member takes its partitions refuses them. A member that is left as it is then is subscribed,
+/// well as far as anybody can see, and without a record. One that is dropped with its partitions never ends: the client
+/// waits for them to be given back, unless its error is a fatal one.
 #[test]
 fn a_member_whose_partitions_are_refused_ends_and_tells_why() {
     let cluster = MockCluster::new(1).unwrap();
