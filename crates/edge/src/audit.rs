@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -17,17 +18,22 @@ pub const AUDIT: &str = "tidegate::audit";
 /// Names come from the client and may be long.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Writes audit lines about one request: what its principal has changed, once it is changed.
+/// Writes audit lines about one request, or one signal: what its sender has changed, once it is changed.
 #[derive(Clone, Debug)]
 pub struct Audit {
-    principal: Option<Principal>,
+    principal: Option<Arc<str>>,
     request_id: Option<RequestId>,
 }
 
 impl Audit {
+    /// Of somebody who may signal the process.
+    pub fn of_signal(name: &'static str) -> Self {
+        Self { principal: Some(Arc::from(name)), request_id: None }
+    }
+
     /// `subject` names what was changed. It holds no message and no secret.
     pub fn record(&self, action: &'static str, subject: impl Display) {
-        let principal = self.principal.as_ref().map_or("", |principal| &*principal.name);
+        let principal = self.principal.as_deref().unwrap_or_default();
         tracing::info!(target: AUDIT, principal, request_id = text(self.request_id.as_ref()), %subject, "{action}");
     }
 }
@@ -37,7 +43,8 @@ impl<S: Sync> FromRequestParts<S> for Audit {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
         let extensions = &parts.extensions;
-        Ok(Self { principal: extensions.get().cloned(), request_id: extensions.get().cloned() })
+        let principal = extensions.get().map(|principal: &Principal| principal.name.clone());
+        Ok(Self { principal, request_id: extensions.get().cloned() })
     }
 }
 

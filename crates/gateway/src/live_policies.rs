@@ -53,7 +53,6 @@ impl LivePolicies {
         let policies = reading.await.map_err(|error| ReloadError::Unreadable(error.to_string()))??;
         let count = policies.len();
         self.engine.replace(policies).await?;
-        tracing::info!(policies = count, "policies reloaded");
         Ok(count)
     }
 }

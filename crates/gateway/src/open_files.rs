@@ -16,13 +16,13 @@ const CONNECTIONS_MIN: usize = 16;
 /// answered with 503 but left waiting, and the ledger could not open its files.
 pub fn fit(settings: &mut Settings) -> anyhow::Result<()> {
     let Some(open_files_max) = raise() else { return Ok(()) };
-    let wanted = settings.limits.connections_max;
-    let fits = connections_that_fit(open_files_max, others(settings));
+    let webhooks = settings.pushed().any(|(_, kind, _)| kind == ChannelKind::Webhook);
+    let dialled = if webhooks { settings.sender.concurrency } else { 0 };
+    let (wanted, fits) = (settings.limits.connections_max, connections(open_files_max, dialled));
     if fits < CONNECTIONS_MIN.min(wanted) {
         bail!(
-            "this process may open {open_files_max} files (RLIMIT_NOFILE), and needs {} beside its connections; raise the \
-             limit (ulimit -Hn, LimitNOFILE=), or lower sender.concurrency",
-            others(settings)
+            "this process may open {open_files_max} files (RLIMIT_NOFILE): too few for the {RESERVE} that it needs itself and \
+             for connections; raise the limit (ulimit -Hn, LimitNOFILE=)"
         );
     }
     if fits < wanted {
@@ -37,14 +37,11 @@ pub fn fit(settings: &mut Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn connections_that_fit(open_files_max: usize, others: usize) -> usize {
-    open_files_max.saturating_sub(others)
-}
-
-/// Files beside the connections of callers.
-fn others(settings: &Settings) -> usize {
-    let webhooks = settings.pushed().any(|(_, kind, _)| kind == ChannelKind::Webhook);
-    RESERVE + if webhooks { settings.sender.concurrency } else { 0 }
+/// What is left for callers. Connections to webhooks have half of the room at most: they are seldom as many as they
+/// may be.
+fn connections(open_files_max: usize, dialled: usize) -> usize {
+    let room = open_files_max.saturating_sub(RESERVE);
+    room - dialled.min(room / 2)
 }
 
 /// None: there is no limit.
@@ -62,4 +59,16 @@ fn raise() -> Option<usize> {
 
 fn in_force(limit: Option<u64>) -> Option<usize> {
     limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_have_what_the_gateway_and_its_webhooks_leave() {
+        assert_eq!((connections(100, 0), connections(1_024, 0)), (0, 896));
+        assert_eq!(connections(1_048_576, 4_096), 1_044_352);
+        assert_eq!(connections(4_096, 4_096), 1_984, "the defaults start with a small limit");
+    }
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use tidegate_edge::Audit;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::live_policies::LivePolicies;
@@ -32,8 +33,11 @@ pub fn hangups() -> anyhow::Result<Signal> {
 /// Reads the policies again at each SIGHUP. What is wrong with them is logged, and the old ones stay.
 pub async fn reload_on(mut hangups: Signal, policies: Arc<LivePolicies>) {
     while hangups.recv().await.is_some() {
-        if let Err(error) = policies.reload().await {
-            tracing::error!(%error, "policies not reloaded: those of before stay in force");
+        match policies.reload().await {
+            Ok(count) => {
+                Audit::of_signal("SIGHUP").record("policies reloaded", format_args!("{count} in force"))
+            }
+            Err(error) => tracing::error!(%error, "policies not reloaded: those of before stay in force"),
         }
     }
 }

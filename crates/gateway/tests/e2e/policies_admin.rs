@@ -25,7 +25,8 @@ fn a_reload_keeps_levels_and_counts_by_signal_and_by_call() {
     // More capacity, same tokens; and a second policy.
     configure(dir.path(), &(policy("p", "/nowhere", 20, "") + &policy("q", "/other", 1, "")));
     gateway.signal("-HUP");
-    gateway.stderr.wait_for("policies reloaded");
+    let line = gateway.stderr.wait_for("policies reloaded");
+    assert!(line.contains("\"tidegate::audit\"") && line.contains("\"SIGHUP\""), "{line}");
     let shown = gateway.get("/admin/policies").json();
     assert_eq!((&shown["policies"][0]["capacity"], &shown["policies"][1]["name"]), (&json!(20), &json!("q")));
     assert_eq!(shown["policies"][0]["counts"]["allowed"], 4);
