@@ -30,7 +30,7 @@ mod verifier;
 use credential::Credential;
 pub use principals::{Principal, PrincipalSpec, Principals, Role};
 use secret::API_KEY_PREFIX;
-pub use secret::{hash_password, new_api_key};
+pub use secret::{check_password_hash, hash_password, new_api_key};
 use verifier::Verifier;
 
 /// How long the answer to a client that is locked out is held back, and how many are: a client that asks again and

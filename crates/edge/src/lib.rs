@@ -29,7 +29,7 @@ mod wire;
 
 pub use accept::serve;
 pub use audit::{AUDIT, Audit};
-pub use auth::{Principal, PrincipalSpec, Principals, Role, hash_password, new_api_key};
+pub use auth::{Principal, PrincipalSpec, Principals, Role, check_password_hash, hash_password, new_api_key};
 pub use body::{read_body, read_json, read_json_or_array, read_optional_json};
 pub use connection::ClientAddr;
 pub use edge::Edge;

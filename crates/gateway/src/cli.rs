@@ -95,7 +95,7 @@ impl Cli {
 
 fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
     let sources = args.sources()?;
-    let Loaded { settings, warnings, .. } = Loaded::from_sources(&sources)?;
+    let Loaded { settings, warnings, .. } = Loaded::checked(&sources, wiring::check)?;
     let read_policies = Box::new(move || {
         let unreadable = ReloadError::Unreadable;
         let now = args.sources().map_err(|error| unreadable(format!("{error:#}")))?;
@@ -138,9 +138,9 @@ fn accept_loss(args: SettingsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn check_config(args: SettingsArgs) -> anyhow::Result<ExitCode> {
-    let loaded = Loaded::from_sources(&args.sources()?)?;
-    wiring::check(&loaded.settings)?;
-    for warning in &loaded.warnings {
+    let loaded = Loaded::checked(&args.sources()?, wiring::check)?;
+    let warnings = loaded.warnings.iter().map(ToString::to_string);
+    for warning in warnings.chain(wiring::taken(loaded.settings.listen)) {
         eprintln!("tidegate: warning: {warning}");
     }
     let mut text = "ok\n".to_owned();

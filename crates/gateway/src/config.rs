@@ -13,6 +13,7 @@ mod quotas;
 mod reader;
 mod redis;
 mod role;
+mod sections;
 mod sender;
 mod slots;
 
@@ -24,7 +25,9 @@ use tidegate_edge::{GateOptions, Limits, PrincipalSpec, bind_is_loopback};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
+use self::bus::Buses;
 use self::layers::Layers;
+use self::ledger::Ledgers;
 use self::reader::Reader;
 
 pub use self::bus::{BusEngine, BusSettings, KafkaSettings, RabbitMqSettings, WhenDown};
@@ -35,6 +38,7 @@ pub use self::problem::{Origin, Problem, Problems};
 pub use self::queues::{ChannelKind, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
 pub use self::redis::{BucketsSettings, RedisSettings};
 pub use self::role::Role;
+pub use self::sections::{Fault, Sections};
 pub use self::sender::{SenderSettings, StatsSettings, WarningUrl};
 pub use self::slots::SlotSettings;
 
@@ -108,10 +112,21 @@ const YEAR_MS: u64 = 365 * 86_400_000;
 const GIB: u64 = 1 << 30;
 
 impl Loaded {
+    /// As far as the configuration itself can judge; it opens nothing.
     pub fn from_sources(sources: &Sources) -> Result<Self, Problems> {
+        Self::checked(sources, |_| Vec::new())
+    }
+
+    /// With what adapters find wrong, told together with the rest: no start fails for a reason that could be known
+    /// before it.
+    pub fn checked(sources: &Sources, check: impl FnOnce(&Sections) -> Vec<Fault>) -> Result<Self, Problems> {
         let layers = Layers::collect(DEFAULT, sources);
         let mut reader = Reader::new(&layers);
-        let settings = Settings::read(&mut reader, &layers);
+        let (settings, sections) = Settings::read(&mut reader, &layers);
+        for Fault { key, what, fix } in check(&sections) {
+            reader.problem_with_fix(key, what, fix);
+        }
+        reader.problems.sort_by_key(|problem| problem.origin.line());
         match settings {
             Some(settings) if reader.problems.is_empty() => {
                 Ok(Self { settings, changed: changed(&layers), warnings: layers.warnings })
@@ -122,51 +137,67 @@ impl Loaded {
 }
 
 impl Settings {
-    fn read(reader: &mut Reader<'_>, layers: &Layers) -> Option<Self> {
+    /// None when something is wrong that no default can stand for.
+    fn read(reader: &mut Reader<'_>, layers: &Layers) -> (Option<Self>, Sections) {
         let limits = read_limits(reader);
         let batch_body_bytes_max = reader.size("server.batch_body_bytes_max", 64..=GIB);
         let intake_max = reader.size("ledger.intake_max", 1..=1_000_000);
-        let ledger = LedgerSettings::read(reader);
+        let ledgers = Ledgers::read(reader);
+        let ledger = ledgers.chosen();
         let role = Role::read(reader, ledger.as_ref());
         let redis = RedisSettings::read(reader);
         let (defer_horizon_ms, accelerator) = quotas::read(reader, ledger.as_ref(), &redis);
         let slots = SlotSettings::read(reader);
         let sender = SenderSettings::read(reader);
         let queues = QueuesSettings::read(reader, &layers.queues, &sender);
-        let bus = BusSettings::read(reader, queues.as_ref());
-        let channels = ChannelsSettings::read(reader, queues.as_ref(), &sender);
+        let buses = Buses::read(reader, &queues, &layers.queues);
+        let channels = ChannelsSettings::read(reader, &queues, &sender);
         let stats = StatsSettings::read(reader);
         let log = LogSettings::read(reader);
         let principals = principals::read(&layers.principals, &mut reader.problems);
         let policies = policies::read(&layers.policies, &mut reader.problems);
         let (gate, buckets_max) = limits::read(reader);
-        let buckets = BucketsSettings::read(reader, redis);
+        let buckets = BucketsSettings::read(reader, redis.clone());
         let listen = read_listen(reader, layers.principals.is_empty());
-        Some(Self {
-            listen: listen?,
-            role: role?,
-            limits,
-            batch_limits: Limits {
-                body_bytes_max: batch_body_bytes_max.max(limits.body_bytes_max),
-                ..limits
-            },
-            ledger: ledger?,
-            intake_max,
-            defer_horizon_ms,
-            accelerator,
-            slots: slots?,
-            bus,
-            sender,
-            queues: queues?,
-            channels,
-            stats,
-            principals,
-            policies,
-            gate,
-            buckets: buckets?,
-            buckets_max,
-            log: log?,
-        })
+        let Buses { chosen: bus, kafka, rabbitmq } = buses;
+        let sections = Sections {
+            listen,
+            ledger: ledger.clone(),
+            postgres: ledgers.postgres,
+            redis,
+            kafka,
+            rabbitmq,
+            channels: channels.clone(),
+            stats: stats.clone(),
+        };
+        let settings = || {
+            Some(Self {
+                listen: listen?,
+                role: role?,
+                limits,
+                batch_limits: Limits {
+                    body_bytes_max: batch_body_bytes_max.max(limits.body_bytes_max),
+                    ..limits
+                },
+                ledger: ledger?,
+                intake_max,
+                defer_horizon_ms,
+                accelerator,
+                slots: slots?,
+                bus,
+                sender,
+                queues,
+                channels,
+                stats,
+                principals,
+                policies,
+                gate,
+                buckets: buckets?,
+                buckets_max,
+                log: log?,
+            })
+        };
+        (settings(), sections)
     }
 }
 

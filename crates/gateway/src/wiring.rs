@@ -2,6 +2,7 @@
 
 mod bus;
 mod channels;
+mod check;
 mod devices;
 mod ledger;
 mod policies;
@@ -9,6 +10,7 @@ mod quotas;
 mod redis;
 mod transfer;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -26,6 +28,7 @@ use crate::signals;
 use self::channels::channels;
 use self::ledger::{LedgerClock, Opened};
 
+pub use self::check::{check, taken};
 pub use self::ledger::{accept_loss, migrate};
 pub use self::policies::policies;
 pub use self::transfer::{export, import};
@@ -103,28 +106,22 @@ impl Parts {
     }
 }
 
-/// What only the adapters can tell about settings, without connecting to anything.
-pub fn check(settings: &Settings) -> anyhow::Result<()> {
-    channels(settings, &LedgerClock::of(settings).shared())?;
-    ledger::check(settings)?;
-    bus::check(settings)?;
-    quotas::check(settings)?;
-    policies::check(settings)
-}
-
 fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {
     let address = settings.listen;
-    let bound = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // A restart must not wait for the old connections' TIME_WAIT.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
-    };
-    bound().map_err(|error| match error.kind() {
+    let bound = socket(address).and_then(|socket| socket.listen(BACKLOG));
+    bound.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
             "cannot listen on {address}: another process does; stop it, or choose another address with --listen"
         ),
         _ => anyhow::anyhow!("cannot listen on {address}: {error}; choose another address with --listen"),
     })
+}
+
+/// Bound, and not listening yet.
+fn socket(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart must not wait for the old connections' TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }

@@ -245,13 +245,14 @@ fn misread(error: &tokio_postgres::Error) -> String {
     )
 }
 
-/// Whether these settings can be used at all, without connecting to anything.
-pub fn check(options: &Options) -> Result<(), OpenError> {
-    config(options)?;
-    match &options.tls {
-        Tls::Off => Ok(()),
-        Tls::On { roots } => tls(roots.as_deref()).map(|_| ()),
-    }
+/// Whether the URL can be used at all, without connecting to anything.
+pub fn check_url(options: &Options) -> Result<(), OpenError> {
+    config(options).map(drop)
+}
+
+/// Whether there is anybody to trust, in the file or on this system.
+pub fn check_roots(roots: Option<&std::path::Path>) -> Result<(), OpenError> {
+    tls(roots).map(drop)
 }
 
 /// Plans are made for full tables, whatever they hold when the first statement comes: the line empties and fills
@@ -309,8 +310,10 @@ pub fn tls(roots: Option<&std::path::Path>) -> Result<MakeRustlsConnect, OpenErr
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
-    if let (Some(path), true) = (roots, store.is_empty()) {
-        return Err(wrong(format!("{}: holds no certificates in PEM", path.display())));
+    match roots {
+        _ if !store.is_empty() => {}
+        Some(path) => return Err(wrong(format!("{}: holds no certificates in PEM", path.display()))),
+        None => return Err(wrong("the system trusts no certificates".to_owned())),
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)

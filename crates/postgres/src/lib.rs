@@ -37,7 +37,7 @@ mod transit;
 mod wakes;
 
 pub use clock::ServerClock;
-pub use connection::{SessionHook, check};
+pub use connection::{SessionHook, check_roots, check_url};
 pub use error::OpenError;
 pub use migrations::migrate;
 pub use open::Postgres;

@@ -44,14 +44,19 @@ impl RabbitBus {
     }
 }
 
-/// Whether these options can be used at all, without connecting to anything.
-pub fn check(options: &Options) -> Result<(), OpenError> {
+/// Whether a URL can be used at all, without connecting to anything.
+pub fn check_url(url: &str) -> Result<(), OpenError> {
+    Endpoint::parse(url).map(drop)
+}
+
+fn check(options: &Options) -> Result<(), OpenError> {
     Endpoint::parse(&options.url)?;
     Topology::new(options.exchange.clone(), options.routes.clone())?;
     options.roots_pem.as_deref().map_or(Ok(()), check_roots)
 }
 
-fn check_roots(pem: &str) -> Result<(), OpenError> {
+/// Whether these are certificates in PEM.
+pub fn check_roots(pem: &str) -> Result<(), OpenError> {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
         let certificate = certificate.map_err(|_| OpenError::BadRoots)?;

@@ -15,6 +15,6 @@ mod session;
 mod topology;
 mod wire;
 
-pub use bus::{RabbitBus, check};
+pub use bus::{RabbitBus, check_roots, check_url};
 pub use error::OpenError;
 pub use options::Options;

@@ -26,6 +26,12 @@ impl Endpoint {
         if info.addr().is_supported() { Ok(Self(info)) } else { Err(BadUrl) }
     }
 
+    /// Whether these are certificates in PEM.
+    pub fn check_roots(roots_pem: &[u8]) -> Result<(), BadRoots> {
+        let anywhere = Self::parse("rediss://localhost/").map_err(|_| BadRoots::NoTls)?;
+        anywhere.trusting(roots_pem).map(drop)
+    }
+
     /// With these certificates in PEM trusted, and not the system's.
     pub fn trusting(self, roots_pem: &[u8]) -> Result<Self, BadRoots> {
         if !matches!(self.0.addr(), ConnectionAddr::TcpTls { .. }) {

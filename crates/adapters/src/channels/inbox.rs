@@ -79,6 +79,11 @@ pub enum InboxError {
 #[error("too many subscriptions")]
 pub struct TooManyListeners;
 
+/// Whether tokens can be made with this secret.
+pub fn check_secret(secret: &str) -> Result<(), InboxError> {
+    Tokens::new(&[secret.to_owned()]).map(drop)
+}
+
 impl Inbox {
     pub fn new(options: InboxOptions, clock: Arc<dyn Clock>) -> Result<Self, InboxError> {
         let tokens = Tokens::new(&options.secrets)?;

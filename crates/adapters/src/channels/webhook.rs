@@ -1,6 +1,7 @@
 //! Delivers by POST to a URL, signed in the Standard Webhooks scheme.
 
 mod answer;
+mod check;
 mod connector;
 mod guard;
 mod options;

@@ -50,6 +50,11 @@ pub(super) fn keyed_digest(key: &[u8; 32], first: &[u8], second: &[u8]) -> Diges
     hasher.finalize().into()
 }
 
+/// What is wrong with the hash of a password, without any of its text.
+pub fn check_password_hash(text: &str) -> Result<(), String> {
+    StoredPassword::parse(text).map(drop)
+}
+
 /// What a password is verified against.
 #[derive(Clone)]
 pub(super) struct StoredPassword {

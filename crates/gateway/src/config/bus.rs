@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use tidegate_domain::QueueName;
 
-use super::queues::ChannelKind;
+use super::layers::Table;
+use super::problem::{Origin, Problem};
+use super::queues::{ChannelKind, is_reserved};
 use super::reader::Reader;
 use super::{MS_MAX, QueuesSettings};
 
@@ -54,46 +56,73 @@ pub const SECRET_KEYS: [&str; 2] = ["kafka.password", "rabbitmq.url"];
 const KINDS: [(&str, Kind); 3] = [("none", Kind::None), ("kafka", Kind::Kafka), ("rabbitmq", Kind::RabbitMq)];
 /// What the buses append to a topic's name.
 const BESIDE_A_TOPIC: [&str; 4] = [".high", ".low", ".dead", ".probe"];
+/// Kafka's client takes messages of a thousand million bytes, and there is more to one than its record.
+const RECORD_BYTES_MAX: u64 = 900_000_000;
 const REACTIONS: [(&str, WhenDown); 2] = [("accept", WhenDown::Accept), ("reject", WhenDown::Reject)];
 
-impl BusSettings {
+/// Both engines are checked, whichever is used.
+pub(super) struct Buses {
     /// `None` when senders claim from the ledger themselves.
-    pub(super) fn read(reader: &mut Reader<'_>, queues: Option<&QueuesSettings>) -> Option<Self> {
+    pub chosen: Option<BusSettings>,
+    pub kafka: KafkaSettings,
+    pub rabbitmq: RabbitMqSettings,
+}
+
+impl Buses {
+    pub fn read(reader: &mut Reader<'_>, queues: &QueuesSettings, tables: &[Table]) -> Self {
         let kind = reader.one_of("bus.kind", &KINDS);
-        let when_down = reader.one_of("bus.when_down", &REACTIONS);
+        let when_down = reader.one_of("bus.when_down", &REACTIONS).unwrap_or(WhenDown::Accept);
         let in_transit_max = reader.size("bus.in_transit_max", 1..=1_000_000);
         let transit_ms = reader.number("bus.transit_ms", 1_000..=MS_MAX);
-        let record_bytes_max = reader.size("bus.record_bytes_max", 1_024..=1 << 30);
+        let record_bytes_max = reader.size("bus.record_bytes_max", 1_024..=RECORD_BYTES_MAX);
         let (kafka, rabbitmq) = (KafkaSettings::read(reader), RabbitMqSettings::read(reader));
-        let engine = match kind? {
-            Kind::None => return None,
-            Kind::Kafka => BusEngine::Kafka(kafka),
-            Kind::RabbitMq => BusEngine::RabbitMq(rabbitmq),
+        let engine = match kind {
+            Some(Kind::None) => None,
+            Some(Kind::RabbitMq) => Some(BusEngine::RabbitMq(rabbitmq.clone())),
+            Some(Kind::Kafka) | None => Some(BusEngine::Kafka(kafka.clone())),
         };
-        let topics = queues.map(|queues| topics(reader, queues)).unwrap_or_default();
-        Some(Self { engine, when_down: when_down?, in_transit_max, transit_ms, record_bytes_max, topics })
+        let chosen = engine.map(|engine| {
+            let topics = topics(reader, queues, tables);
+            BusSettings { engine, when_down, in_transit_max, transit_ms, record_bytes_max, topics }
+        });
+        Self { chosen, kafka, rabbitmq }
     }
+}
 
+impl BusSettings {
     pub fn carries(&self, queue: &QueueName) -> bool {
         self.topics.contains_key(queue)
     }
 }
 
 /// Devices are connected to gateways, so what they read does not travel.
-fn topics(reader: &mut Reader<'_>, queues: &QueuesSettings) -> BTreeMap<QueueName, String> {
+fn topics(reader: &mut Reader<'_>, queues: &QueuesSettings, tables: &[Table]) -> BTreeMap<QueueName, String> {
     let mut topics: BTreeMap<QueueName, String> = BTreeMap::new();
+    let mut wrong = |name: &QueueName, what: String, fix: &str| {
+        let table = tables.iter().find(|table| table.name() == Some(name.as_str()));
+        let origin = table.map_or(&Origin::Together, |table| table.origin_of("topic"));
+        reader.problems.push(Problem::new(origin, "queues.topic", what).fix(fix));
+    };
     for (name, channel, queue) in queues.pushed() {
         if channel == ChannelKind::Inbox {
             continue;
         }
         let topic = queue.topic.clone().unwrap_or_else(|| format!("{name}-outbound"));
+        if is_reserved(&topic) {
+            let what = format!("the queue {name} would travel as {topic:?}, which a bus refuses");
+            wrong(name, what, "give it a topic of its own");
+        }
         if let Some((other, shared)) =
             topics.iter().find_map(|(other, known)| Some((other, shared_name(known, &topic)?)))
         {
             let what = format!("the queues {other} and {name} would both travel as {shared:?}");
-            reader.problem_with_fix("queues.topic", what, "give one of them another topic");
+            wrong(name, what, "give one of them another topic");
         }
         topics.insert(name.clone(), topic);
+    }
+    if topics.is_empty() {
+        let fix = "choose \"none\", or give a queue the channel \"log\" or \"webhook\"";
+        reader.problem_with_fix("bus.kind", "no queue travels over the bus", fix);
     }
     topics
 }
@@ -140,7 +169,6 @@ mod tests {
             "bus.kind: \"kafk\" is not known; choose \"none\" or \"kafka\" or \"rabbitmq\"; did you mean \"kafka\"?",
             "bus.when_down: \"drop\" is not known",
             "kafka.brokers: names nobody",
-            "rabbitmq.url: is not the URL of a RabbitMQ",
             "queues.topic: is for queues with a channel",
             "queues.topic: \"a b\" must be",
         ] {

@@ -3,6 +3,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate_edge::Cidr;
+
+use super::limits::networks;
 use super::queues::{ChannelKind, QueuesSettings};
 use super::reader::Reader;
 use super::{MS_MAX, Origin, SenderSettings};
@@ -20,7 +23,7 @@ pub struct WebhookSettings {
     pub secrets: Vec<String>,
     /// With every message, by name.
     pub headers: Vec<(String, String)>,
-    pub allow: Vec<String>,
+    pub allow: Vec<Cidr>,
     /// Empty: any.
     pub ports: Vec<u16>,
     /// Not longer than an attempt.
@@ -40,17 +43,13 @@ pub const SECRET_KEYS: [&str; 5] =
     ["webhook.url", "webhook.secrets", "webhook.headers", "inbox.secrets", "stats.warning_webhook"];
 
 impl ChannelsSettings {
-    pub(super) fn read(
-        reader: &mut Reader<'_>,
-        queues: Option<&QueuesSettings>,
-        sender: &SenderSettings,
-    ) -> Self {
-        let has = |kind| queues.is_some_and(|queues| queues.pushed().any(|(_, channel, _)| channel == kind));
+    pub(super) fn read(reader: &mut Reader<'_>, queues: &QueuesSettings, sender: &SenderSettings) -> Self {
+        let has = |kind| queues.pushed().any(|(_, channel, _)| channel == kind);
         let webhook = WebhookSettings {
             url: reader.text("webhook.url").to_owned(),
             secrets: owned(reader.texts("webhook.secrets")),
             headers: headers(reader),
-            allow: owned(reader.texts("webhook.allow")),
+            allow: networks(reader, "webhook.allow"),
             ports: numbers(reader, "webhook.ports", "a port", 1..=65_535),
             connect_timeout: connect_timeout(reader, sender),
             idle_connections_max: match reader.size("webhook.idle_connections_max", 0..=100_000) {
@@ -101,7 +100,8 @@ fn headers(reader: &mut Reader<'_>) -> Vec<(String, String)> {
 fn connect_timeout(reader: &mut Reader<'_>, sender: &SenderSettings) -> Duration {
     const KEY: &str = "webhook.connect_timeout_ms";
     let (timeout, attempt) = (reader.millis(KEY, 1..=MS_MAX), sender.attempt_timeout);
-    if timeout > attempt && reader.origin(KEY) != Origin::Default {
+    let told = reader.origin(KEY) != Origin::Default && reader.are_sound([KEY, "sender.attempt_timeout_ms"]);
+    if timeout > attempt && told {
         let (ms, attempt_ms) = (timeout.as_millis(), attempt.as_millis());
         let what = format!("{ms} does not fit into sender.attempt_timeout_ms ({attempt_ms})");
         let fix =

@@ -78,8 +78,10 @@ impl Layers {
         let file = File { path: Arc::new(path.to_owned()), text };
         let (document, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
-            let origin = file.origin(error.span().map_or(0, |span| span.start));
-            self.problems.push(Problem::new(&origin, "", format!("not valid TOML: {}", error.message())));
+            let origin = file.place(error.span().map_or(0, |span| span.start));
+            let problem = Problem::new(&origin, "", format!("not valid TOML: {}", error.message()));
+            let twice = error.message().contains("duplicate key");
+            self.problems.push(if twice { problem.fix("remove one of them") } else { problem });
         }
         for (section, value) in document.get_ref() {
             let origin = file.origin(section.span().start);
@@ -104,6 +106,10 @@ impl Layers {
                     self.lay_section(&file, name, table, defines);
                 }
                 (name, DeValue::Table(_)) => self.unknown_section(&origin, name),
+                (name, _) if self.has_section(name) => {
+                    let problem = Problem::new(&origin, name, "is a section, not a key");
+                    self.problems.push(problem.fix(format!("write [{name}], and its keys below")));
+                }
                 (name, _) => self.unknown(&origin, name),
             }
         }
@@ -134,7 +140,8 @@ impl Layers {
         for table in tables {
             let origin = file.origin(table.span().start);
             let Some(table) = table.get_ref().as_table() else {
-                self.problems.push(Problem::new(&origin, list, "must be a list of tables"));
+                let problem = Problem::new(&origin, list, "must be a list of tables");
+                self.problems.push(problem.fix(format!("write [[{list}]], and its keys below")));
                 continue;
             };
             let mut entries = BTreeMap::new();
@@ -184,7 +191,8 @@ impl Layers {
             Some(value) => *entry = Entry { value, origin },
             None => {
                 let what = format!("must be a whole number, not {text:?}");
-                self.problems.push(Problem::new(&origin, key, what));
+                let fix = format!("such as {}", entry.value);
+                self.problems.push(Problem::new(&origin, key, what).fix(fix));
             }
         }
     }
@@ -193,7 +201,9 @@ impl Layers {
         match owned(value.get_ref()) {
             Ok(value) => Some(value),
             Err(what) => {
-                self.problems.push(Problem::new(origin, key, what));
+                let fix = self.entries.get(key).map(|known| format!("such as {}", known.value));
+                let fix = fix.unwrap_or_else(|| "see `tidegate config --print-default`".to_owned());
+                self.problems.push(Problem::new(origin, key, what).fix(fix));
                 None
             }
         }
@@ -215,11 +225,45 @@ impl Layers {
     }
 }
 
+impl Table {
+    pub fn name(&self) -> Option<&str> {
+        self.entries.get("name").and_then(|entry| entry.value.as_str())
+    }
+
+    /// The line of a key, or of the table when it has no such key.
+    pub fn origin_of(&self, key: &str) -> &Origin {
+        self.entries.get(key).map_or(&self.origin, |entry| &entry.origin)
+    }
+}
+
+/// Every table that has the name of an earlier one, whatever else is wrong with either.
+pub fn check_names(list: &str, tables: &[Table], problems: &mut Vec<Problem>) {
+    let mut first = BTreeMap::new();
+    for table in tables {
+        let Some(name) = table.name() else { continue };
+        let origin = table.origin_of("name");
+        if let Some(first) = first.insert(name, origin) {
+            let what = format!("{name:?} is there twice, also in {first}");
+            problems.push(Problem::new(origin, &format!("{list}.name"), what).fix("rename or remove one"));
+        }
+    }
+}
+
 impl File<'_> {
     fn origin(&self, offset: usize) -> Origin {
-        let before = self.text.as_bytes().get(..offset).unwrap_or_default();
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        Origin::File { path: self.path.clone(), line }
+        Origin::File { path: self.path.clone(), line: self.line_and_column(offset).0, column: None }
+    }
+
+    fn place(&self, offset: usize) -> Origin {
+        let (line, column) = self.line_and_column(offset);
+        Origin::File { path: self.path.clone(), line, column: Some(column) }
+    }
+
+    /// Both from 1; the column in characters.
+    fn line_and_column(&self, offset: usize) -> (usize, usize) {
+        let before = self.text.get(..offset).unwrap_or(self.text);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        (1 + before.matches('\n').count(), 1 + line.chars().count())
     }
 }
 

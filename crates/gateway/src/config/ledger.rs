@@ -39,7 +39,7 @@ pub struct EmbeddedSettings {
 
 #[derive(Clone)]
 pub struct PostgresSettings {
-    /// May hold a password. Whoever dials it checks the rest of it.
+    /// May hold a password. Whoever dials it checks it.
     pub url: String,
     pub tls: bool,
     /// The file of certificates that the server's is checked against; the system's when there is none.
@@ -56,25 +56,32 @@ pub struct PostgresSettings {
 /// Keys whose values are nobody's business, not even `check-config`'s.
 pub const SECRET_KEYS: [&str; 1] = ["postgres.url"];
 
-const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
-
 #[derive(Clone, Copy)]
 enum Kind {
     Embedded,
     Postgres,
 }
 
-impl LedgerSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+/// Both are checked, whichever is used: a slip should not wait for the day of the change.
+pub(super) struct Ledgers {
+    kind: Option<Kind>,
+    embedded: EmbeddedSettings,
+    pub postgres: PostgresSettings,
+}
+
+impl Ledgers {
+    pub fn read(reader: &mut Reader<'_>) -> Self {
         let kind =
             reader.one_of("ledger.kind", &[("embedded", Kind::Embedded), ("postgres", Kind::Postgres)]);
         let shared = SharedSettings::read(reader);
-        // Both are checked, whichever is used: a slip should not wait for the day of the change.
         let embedded = EmbeddedSettings::read(reader, shared.clone());
-        let postgres = PostgresSettings::read(reader, shared);
-        Some(match kind? {
-            Kind::Embedded => Self::Embedded(embedded?),
-            Kind::Postgres => Self::Postgres(postgres?),
+        Self { kind, embedded, postgres: PostgresSettings::read(reader, shared) }
+    }
+
+    pub fn chosen(&self) -> Option<LedgerSettings> {
+        Some(match self.kind? {
+            Kind::Embedded => LedgerSettings::Embedded(self.embedded.clone()),
+            Kind::Postgres => LedgerSettings::Postgres(self.postgres.clone()),
         })
     }
 }
@@ -92,7 +99,9 @@ impl SharedSettings {
             slots_max: reader.size("slots.slots_max", 1..=1_000_000_000),
             slot_retention_ms: reader.number("slots.retention_ms", 1_000..=100 * YEAR_MS),
         };
-        if settings.retention_ms < settings.idempotency_window_ms {
+        if settings.retention_ms < settings.idempotency_window_ms
+            && reader.are_sound(["ledger.retention_ms", "ledger.idempotency_window_ms"])
+        {
             let window = settings.idempotency_window_ms;
             let what =
                 format!("{} is shorter than ledger.idempotency_window_ms ({window})", settings.retention_ms);
@@ -104,33 +113,28 @@ impl SharedSettings {
 }
 
 impl EmbeddedSettings {
-    fn read(reader: &mut Reader<'_>, shared: SharedSettings) -> Option<Self> {
+    fn read(reader: &mut Reader<'_>, shared: SharedSettings) -> Self {
         let path = reader.text("ledger.path");
         if path.is_empty() {
             reader.problem_with_fix("ledger.path", "is empty", "name a directory");
         }
         let sync =
             reader.one_of("ledger.sync", &[("full", Durability::Fsync), ("off", Durability::OsBuffer)]);
-        let settings = Self {
+        Self {
             path: PathBuf::from(path),
             sync: sync.unwrap_or(Durability::Fsync),
             body_cache_bytes: reader.size("ledger.body_cache_bytes", 0..=64 * GIB),
             idempotency_keys_max: reader.size("ledger.idempotency_keys_max", 1..=1_000_000_000),
             readers: reader.size("ledger.readers", 1..=64),
             shared,
-        };
-        sync.map(|_| settings)
+        }
     }
 }
 
 impl PostgresSettings {
-    fn read(reader: &mut Reader<'_>, shared: SharedSettings) -> Option<Self> {
+    fn read(reader: &mut Reader<'_>, shared: SharedSettings) -> Self {
+        // Whoever dials it checks it.
         let url = reader.text("postgres.url");
-        if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
-            // Not repeated: it may hold a password.
-            let fix = "such as \"postgres://user:password@example.com:5432/tidegate\"";
-            reader.problem_with_fix("postgres.url", "is not the URL of a PostgreSQL database", fix);
-        }
         let switch = [("off", false), ("on", true)];
         let tls = reader.one_of("postgres.tls", &switch);
         let roots = reader.text("postgres.tls_roots");
@@ -143,18 +147,18 @@ impl PostgresSettings {
         }
         let allow = [("refuse", false), ("allow", true)];
         let allow_unsafe_server = reader.one_of("postgres.unsafe_server", &allow);
-        Some(Self {
+        Self {
             url: url.to_owned(),
-            tls: tls?,
+            tls: tls.unwrap_or(false),
             tls_roots: (!roots.is_empty()).then(|| PathBuf::from(roots)),
             connections_max: reader.size("postgres.connections_max", 2..=10_000),
             connection_wait: reader.millis("postgres.connection_wait_ms", 1..=MS_MAX),
             connect_timeout: reader.millis("postgres.connect_timeout_ms", 1..=MS_MAX),
             statement_timeout: reader.millis("postgres.statement_timeout_ms", 1..=MS_MAX),
             lock_timeout: reader.millis("postgres.lock_timeout_ms", 1..=MS_MAX),
-            allow_unsafe_server: allow_unsafe_server?,
+            allow_unsafe_server: allow_unsafe_server.unwrap_or(false),
             shared,
-        })
+        }
     }
 }
 
@@ -245,7 +249,6 @@ mod tests {
         let problems = load(text).unwrap_err();
         for part in [
             "tidegate.toml:2: ledger.kind: \"postgers\" is not known; choose \"embedded\" or \"postgres\"",
-            "tidegate.toml:4: postgres.url: is not the URL of a PostgreSQL database; such as",
             "tidegate.toml:5: postgres.tls: \"maybe\" is not known",
         ] {
             assert!(problems.contains(part), "{part}\nnot in {problems}");

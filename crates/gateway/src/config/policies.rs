@@ -1,15 +1,13 @@
 mod fail;
 
-use std::collections::HashSet;
-
-use http::{HeaderName, Method};
+use http::HeaderName;
 use tidegate_domain::limits::{
     BadRule, BucketRule, KeyStrategy, MissingKey, PathPattern, Policy, PolicyName,
 };
 use toml::Value;
 
-use super::layers::{Entry, Table};
-use super::problem::{Problem, did_you_mean};
+use super::layers::{Entry, Table, check_names};
+use super::problem::{Problem, choose, did_you_mean};
 
 /// Camel case as in the API, and the spelling of the rest of the file.
 const KEYS: [(&str, &str); 12] = [
@@ -30,25 +28,18 @@ const KEYS: [(&str, &str); 12] = [
 /// They would end up, as keys, before the eyes of admins.
 const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 const STRATEGIES: [&str; 4] = ["API_KEY", "IP", "PRINCIPAL", "HEADER"];
+/// Others can be sent, and no route answers them.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
 const POLICIES_MAX: usize = 1_000;
 
 /// Checks every `[[policies]]` table; what is wrong goes to `problems`.
 pub fn read(tables: &[Table], problems: &mut Vec<Problem>) -> Vec<Policy> {
-    let mut names = HashSet::new();
     if let Some(table) = tables.get(POLICIES_MAX) {
         let what = format!("more than {POLICIES_MAX}: each costs every request a look");
-        problems.push(Problem::new(&table.origin, "policies", what));
+        problems.push(Problem::new(&table.origin, "policies", what).fix("remove some"));
     }
-    let mut policies = Vec::new();
-    for table in tables {
-        let Some(policy) = (Reading { table, problems }).policy() else { continue };
-        if !names.insert(policy.name.clone()) {
-            let what = format!("{:?} is there twice", policy.name);
-            problems.push(Problem::new(&table.origin, "policies.name", what).fix("rename or remove one"));
-        }
-        policies.push(policy);
-    }
-    policies
+    check_names("policies", tables, problems);
+    tables.iter().filter_map(|table| Reading { table, problems }.policy()).collect()
 }
 
 struct Reading<'a> {
@@ -100,23 +91,18 @@ impl<'a> Reading<'a> {
 
     fn methods(&mut self) -> Option<Option<Vec<String>>> {
         let Some(entry) = self.entry("methods") else { return Some(None) };
-        let method = |item: &Value| {
-            let text = item.as_str()?.to_ascii_uppercase();
-            Method::from_bytes(text.as_bytes()).is_ok().then_some(text)
+        let texts: Option<Vec<_>> =
+            entry.value.as_array().and_then(|items| items.iter().map(Value::as_str).collect());
+        let Some(texts) = texts.filter(|texts| !texts.is_empty()) else {
+            let fix = "such as [\"POST\", \"PUT\"], or leave it out";
+            self.problem("methods", "must be a list of methods", fix);
+            return None;
         };
-        let methods: Option<Vec<_>> =
-            entry.value.as_array().and_then(|items| items.iter().map(method).collect());
-        match methods.filter(|methods| !methods.is_empty()) {
-            Some(methods) => Some(Some(methods)),
-            None => {
-                self.problem(
-                    "methods",
-                    "must be a list of methods",
-                    "such as [\"POST\", \"PUT\"], or leave it out",
-                );
-                None
-            }
+        let methods: Vec<_> = texts.into_iter().map(str::to_ascii_uppercase).collect();
+        for unknown in methods.iter().filter(|method| !METHODS.contains(&method.as_str())) {
+            self.problem("methods", &format!("{unknown:?} is not known"), &choose(unknown, &METHODS));
         }
+        Some(Some(methods))
     }
 
     fn key(&mut self) -> Option<KeyStrategy> {
@@ -146,8 +132,7 @@ impl<'a> Reading<'a> {
                 None
             }
             (other, _) => {
-                let fix = format!("choose {}; {}", quoted(&STRATEGIES), did_you_mean(other, STRATEGIES));
-                self.problem("keyStrategy", &format!("{other:?} is not known"), &fix);
+                self.problem("keyStrategy", &format!("{other:?} is not known"), &choose(other, &STRATEGIES));
                 None
             }
         }
@@ -177,21 +162,29 @@ impl<'a> Reading<'a> {
                 None
             }
         };
-        let (capacity, cost, refill, shadow) = (capacity?, cost?, refill?, shadow?);
-        match BucketRule::new(capacity, refill, cost, shadow) {
-            Ok(rule) => Some((refill, rule)),
-            Err(bad) => {
-                let refill = "refillTokensPerSecond";
-                let (key, fix) = match bad {
-                    BadRule::Capacity(_) => ("capacity", format!("choose 1 to {}", BucketRule::CAPACITY_MAX)),
-                    BadRule::Cost { .. } => ("cost", format!("choose 1 to {capacity}")),
-                    BadRule::Refill(_) => (refill, format!("choose 0 to {}", BucketRule::REFILL_MAX)),
-                    BadRule::TooSlow => (refill, "raise it, lower the capacity, or use 0".to_owned()),
-                };
-                self.problem(key, &bad.to_string(), &fix);
-                None
-            }
-        }
+        // One at a time, beside others that are right: a wrong one hides no other.
+        let sound = capacity.and_then(|capacity| self.bucket(capacity, 0.0, 1).map(|_| capacity));
+        let most = sound.unwrap_or(BucketRule::CAPACITY_MAX);
+        cost.and_then(|cost| self.bucket(most, 0.0, cost));
+        refill.and_then(|refill| self.bucket(sound.unwrap_or(1), refill, 1));
+        let rule = BucketRule::new(sound?, refill?, cost?, shadow?).ok()?;
+        Some((refill?, rule))
+    }
+
+    fn bucket(&mut self, capacity: u32, refill: f64, cost: u32) -> Option<BucketRule> {
+        let bad = match BucketRule::new(capacity, refill, cost, false) {
+            Ok(rule) => return Some(rule),
+            Err(bad) => bad,
+        };
+        let refill = "refillTokensPerSecond";
+        let (key, fix) = match bad {
+            BadRule::Capacity(_) => ("capacity", format!("choose 1 to {}", BucketRule::CAPACITY_MAX)),
+            BadRule::Cost { .. } => ("cost", format!("choose 1 to {capacity}")),
+            BadRule::Refill(_) => (refill, format!("choose 0 to {}", BucketRule::REFILL_MAX)),
+            BadRule::TooSlow => (refill, "raise it, lower the capacity, or use 0".to_owned()),
+        };
+        self.problem(key, &bad.to_string(), &fix);
+        None
     }
 
     fn refill(&mut self) -> Option<f64> {
@@ -223,11 +216,8 @@ impl<'a> Reading<'a> {
         let found = choices.iter().find(|(name, _)| entry.value.as_str() == Some(name));
         if found.is_none() {
             let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-            self.problem(
-                key,
-                &format!("{} is not known", entry.value),
-                &format!("choose {}", quoted(&names)),
-            );
+            let given = entry.value.as_str().unwrap_or_default();
+            self.problem(key, &format!("{} is not known", entry.value), &choose(given, &names));
         }
         found.map(|(_, value)| *value)
     }
@@ -258,10 +248,6 @@ impl<'a> Reading<'a> {
         let origin = self.entry(key).map_or(&self.table.origin, |entry| &entry.origin);
         self.problems.push(Problem::new(origin, &format!("policies.{key}"), what).fix(fix));
     }
-}
-
-fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ")
 }
 
 #[cfg(test)]

@@ -1,29 +1,19 @@
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use tidegate_edge::{PrincipalSpec, Principals, Role};
+use tidegate_edge::{PrincipalSpec, Principals, Role, check_password_hash};
 use toml::Value;
 
-use super::layers::{Entry, Table};
+use super::layers::{Entry, Table, check_names};
 use super::problem::{Origin, Problem, did_you_mean};
 
 const KEYS: [&str; 4] = ["name", "role", "password_hash", "api_key_hashes"];
 
 /// Checks every `[[principals]]` table; what is wrong goes to `problems`.
 pub fn read(tables: &[Table], problems: &mut Vec<Problem>) -> Vec<PrincipalSpec> {
-    let mut names = HashSet::new();
+    check_names("principals", tables, problems);
+    check_keys_are_unique(tables, problems);
     let before = problems.len();
-    let specs: Vec<_> = tables
-        .iter()
-        .filter_map(|table| {
-            let spec = Reading { table, problems }.spec()?;
-            if !names.insert(spec.name.clone()) {
-                let what = format!("{:?} is there twice", spec.name);
-                problems
-                    .push(Problem::new(&table.origin, "principals.name", what).fix("rename or remove one"));
-            }
-            Some(spec)
-        })
-        .collect();
+    let specs: Vec<_> = tables.iter().filter_map(|table| Reading { table, problems }.spec()).collect();
     // What takes them in the end has the last word, before anything is opened.
     if problems.len() == before
         && let Err(what) = Principals::new(specs.clone())
@@ -31,6 +21,21 @@ pub fn read(tables: &[Table], problems: &mut Vec<Problem>) -> Vec<PrincipalSpec>
         problems.push(Problem::new(&Origin::Together, "principals", what));
     }
     specs
+}
+
+/// With a key of two principals it would be unclear who calls.
+fn check_keys_are_unique(tables: &[Table], problems: &mut Vec<Problem>) {
+    let mut seen = HashMap::new();
+    for table in tables {
+        let Some(entry) = table.entries.get("api_key_hashes") else { continue };
+        for hash in entry.value.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if let Some(first) = seen.insert(hash, &entry.origin) {
+                let what = format!("holds a hash that is there twice, also in {first}");
+                let problem = Problem::new(&entry.origin, "principals.api_key_hashes", what);
+                problems.push(problem.fix("make another key with `tidegate new-api-key`"));
+            }
+        }
+    }
 }
 
 struct Reading<'a> {
@@ -87,11 +92,12 @@ impl Reading<'_> {
 
     fn password_hash(&mut self) -> Option<String> {
         let entry = self.entry("password_hash")?;
-        match entry.value.as_str().filter(|hash| is_argon2id(hash)) {
-            Some(hash) => Some(hash.to_owned()),
-            None => {
+        let text = entry.value.as_str().ok_or_else(|| "must be text in quotes".to_owned());
+        match text.and_then(|hash| check_password_hash(hash).map(|()| hash.to_owned())) {
+            Ok(hash) => Some(hash),
+            Err(what) => {
                 let fix = "paste the line that `tidegate hash-password` prints";
-                self.problem("password_hash", Some(entry), "is not an argon2id hash", fix);
+                self.problem("password_hash", Some(entry), &what, fix);
                 None
             }
         }
@@ -129,21 +135,6 @@ impl Reading<'_> {
         let key = if key.is_empty() { "principals".to_owned() } else { format!("principals.{key}") };
         self.problems.push(Problem::new(origin, &key, what).fix(fix));
     }
-}
-
-/// `$argon2id$v=19$m=…,t=…,p=…$salt$hash`, roughly: enough to point at the line. The edge parses it in full.
-fn is_argon2id(hash: &str) -> bool {
-    let parts: Vec<_> = hash.split('$').collect();
-    let [before, algorithm, version, costs, salt, output] = parts[..] else { return false };
-    let base64 = |text: &str| {
-        text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte))
-    };
-    before.is_empty()
-        && algorithm == "argon2id"
-        && version.starts_with("v=")
-        && costs.starts_with("m=")
-        && base64(salt)
-        && base64(output)
 }
 
 fn is_sha256(hash: &str) -> bool {

@@ -9,6 +9,8 @@ pub enum Origin {
     File {
         path: Arc<PathBuf>,
         line: usize,
+        /// Where a line is not even TOML.
+        column: Option<usize>,
     },
     Environment(String),
     Flag(&'static str),
@@ -41,11 +43,21 @@ impl Problem {
     }
 }
 
+impl Origin {
+    /// Problems are told from the top of the file to its end, and those of other origins after them.
+    pub fn line(&self) -> usize {
+        if let Self::File { line, .. } = self { *line } else { usize::MAX }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::File { path, line, column: None } => write!(f, "{}:{line}", path.display()),
+            Self::File { path, line, column: Some(column) } => {
+                write!(f, "{}:{line}:{column}", path.display())
+            }
             Self::Environment(variable) => write!(f, "environment {variable}"),
             Self::Flag(flag) => write!(f, "flag {flag}"),
             Self::Together => f.write_str("settings"),
@@ -95,6 +107,13 @@ pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -
         Some(name) => format!("did you mean {name:?}?"),
         None => "remove it; `tidegate config --print-default` lists the known keys".to_owned(),
     }
+}
+
+/// What there is to choose from, and what was probably meant.
+pub fn choose(given: &str, choices: &[&str]) -> String {
+    let quoted: Vec<_> = choices.iter().map(|name| format!("{name:?}")).collect();
+    let meant = nearest(given, choices.iter().copied()).map(|name| format!("; did you mean {name:?}?"));
+    format!("choose {}{}", quoted.join(" or "), meant.unwrap_or_default())
 }
 
 #[cfg(test)]

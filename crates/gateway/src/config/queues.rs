@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use tidegate_domain::{Order, QueueName, QueueRule};
 
 use self::table::Reading;
-use super::layers::Table;
+pub(super) use self::table::is_reserved;
+use super::layers::{Table, check_names};
 use super::problem::Problem;
 use super::reader::Reader;
 use super::{MS_MAX, SenderSettings};
@@ -102,7 +103,7 @@ impl QueuesSettings {
         })
     }
 
-    pub(super) fn read(reader: &mut Reader<'_>, tables: &[Table], sender: &SenderSettings) -> Option<Self> {
+    pub(super) fn read(reader: &mut Reader<'_>, tables: &[Table], sender: &SenderSettings) -> Self {
         let mode = reader.one_of("queue.mode", &MODES);
         let order = reader.one_of("queue.order", &ORDERS);
         let rule = QueueRule {
@@ -110,7 +111,9 @@ impl QueuesSettings {
             pending_max: reader.number("queue.pending_max", 1..=PENDING_MAX),
             pending_hard_max: reader.number("queue.pending_hard_max", 1..=PENDING_MAX),
         };
-        if rule.pending_hard_max < rule.pending_max {
+        if rule.pending_hard_max < rule.pending_max
+            && reader.are_sound(["queue.pending_max", "queue.pending_hard_max"])
+        {
             let what = format!("{} is below queue.pending_max", rule.pending_hard_max);
             reader.problem_with_fix("queue.pending_hard_max", what, "raise this, or lower the other");
         }
@@ -128,8 +131,7 @@ impl QueuesSettings {
         let batch_max = reader.size("queue.batch_max", 1..=100_000);
         let wait_seconds_max = reader.number("queue.wait_seconds_max", 0..=300);
         let named = read_named(tables, &otherwise, sender, &mut reader.problems);
-        Some(Self { named, otherwise, view_max, pop_max, batch_max, wait_seconds_max })
-            .filter(|_| mode.is_some() && order.is_some())
+        Self { named, otherwise, view_max, pop_max, batch_max, wait_seconds_max }
     }
 }
 
@@ -141,16 +143,16 @@ fn read_named(
 ) -> BTreeMap<QueueName, QueueSettings> {
     let mut named = BTreeMap::new();
     if let Some(table) = tables.get(QUEUES_MAX) {
-        problems.push(Problem::new(&table.origin, "queues", format!("more than {QUEUES_MAX}")));
+        let problem = Problem::new(&table.origin, "queues", format!("more than {QUEUES_MAX}"));
+        problems.push(problem.fix("remove some"));
     }
+    check_names("queues", tables, problems);
     for table in tables {
         let mut reading = Reading { table, problems };
         let (name, queue) = (reading.name(), reading.queue(otherwise, sender));
-        let (Some(name), Some(queue)) = (name, queue) else { continue };
-        if named.contains_key(&name) {
-            reading.problem("name", format!("{:?} is there twice", name.as_str()), "rename or remove one");
+        if let Some(name) = name {
+            named.insert(name, queue);
         }
-        named.insert(name, queue);
     }
     if let Ok(sms) = QueueName::new(SMS) {
         named.entry(sms).or_insert_with(|| QueueSettings {

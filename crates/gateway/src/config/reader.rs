@@ -4,7 +4,7 @@ use std::time::Duration;
 use toml::Value;
 
 use super::layers::Layers;
-use super::problem::{Origin, Problem, did_you_mean};
+use super::problem::{Origin, Problem, choose};
 
 /// Takes typed values out of the layers and keeps every problem on the way. A value with a problem comes back
 /// as some value in range: it is never used, because problems end the start.
@@ -57,7 +57,8 @@ impl<'a> Reader<'a> {
         let items = self.layers.entries.get(key).and_then(|entry| entry.value.as_array());
         let texts: Option<Vec<_>> = items.and_then(|items| items.iter().map(Value::as_str).collect());
         texts.unwrap_or_else(|| {
-            self.problem(key, "must be a list of texts in quotes");
+            let fix = "put each item in quotes, such as [\"a\", \"b\"]";
+            self.problem_with_fix(key, "must be a list of texts in quotes", fix);
             Vec::new()
         })
     }
@@ -66,15 +67,15 @@ impl<'a> Reader<'a> {
         let text = self.text(key);
         let found = choices.iter().find(|(name, _)| *name == text);
         if found.is_none() {
-            let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
-            let mut fix = format!("choose {}", names.join(" or "));
-            if super::problem::nearest(text, choices.iter().map(|(name, _)| *name)).is_some() {
-                fix = format!("{fix}; {}", did_you_mean(text, choices.iter().map(|(name, _)| *name)));
-            }
-            let what = format!("{text:?} is not known");
-            self.problems.push(Problem::new(&self.origin(key), key, what).fix(fix));
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            self.problem_with_fix(key, format!("{text:?} is not known"), choose(text, &names));
         }
         found.map(|(_, value)| *value)
+    }
+
+    /// Whether these settings mean something, so that it can be said whether they fit together.
+    pub fn are_sound(&self, keys: [&str; 2]) -> bool {
+        !self.problems.iter().any(|problem| keys.contains(&problem.key.as_str()))
     }
 
     pub fn origin(&self, key: &str) -> Origin {

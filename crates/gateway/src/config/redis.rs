@@ -14,7 +14,7 @@ pub enum BucketsSettings {
 
 #[derive(Clone)]
 pub struct RedisSettings {
-    /// May hold a password. Whoever dials it checks the rest of it.
+    /// May hold a password. Whoever dials it checks it.
     pub url: String,
     /// The file of certificates that the server's is checked against; the system's when there is none.
     pub tls_roots: Option<PathBuf>,
@@ -27,7 +27,6 @@ pub struct RedisSettings {
 /// Keys whose values are nobody's business, not even `check-config`'s.
 pub const SECRET_KEYS: [&str; 1] = ["redis.url"];
 
-const SCHEMES: [&str; 3] = ["redis://", "rediss://", "redis+unix://"];
 const PREFIX_BYTES_MAX: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -49,11 +48,6 @@ impl BucketsSettings {
 impl RedisSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let url = reader.text("redis.url");
-        if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
-            // Not repeated: it may hold a password.
-            let fix = "such as \"redis://:password@example.com:6379/0\", or rediss:// for TLS";
-            reader.problem_with_fix("redis.url", "is not the URL of a Redis", fix);
-        }
         let roots = reader.text("redis.tls_roots");
         if !roots.is_empty() && !url.starts_with("rediss://") {
             let fix = "write rediss:// in redis.url, or leave this empty";
@@ -107,7 +101,6 @@ mod tests {
         let problems = load(text).unwrap_err();
         for part in [
             "tidegate.toml:2: limits.store: \"reddis\" is not known; choose \"memory\" or \"redis\"",
-            "tidegate.toml:4: redis.url: is not the URL of a Redis; such as",
             "tidegate.toml:5: redis.prefix: \"a{b}\" must be",
             "tidegate.toml:6: redis.tls_roots: is for a redis.url over TLS; write rediss://",
         ] {

@@ -59,11 +59,15 @@ impl SenderSettings {
                 probes: small(reader.number("breaker.probes", 1..=1_000)),
             },
         };
-        if let Some(what) = settings.too_short(settings.lease_ms) {
+        if reader.are_sound(["sender.lease_ms", "sender.attempt_timeout_ms"])
+            && let Some(what) = settings.too_short(settings.lease_ms)
+        {
             let fix = "raise the lease, or lower the timeout";
             reader.problem_with_fix("sender.lease_ms", what, fix);
         }
-        if settings.retry.max_ms < settings.retry.base_ms {
+        if settings.retry.max_ms < settings.retry.base_ms
+            && reader.are_sound(["sender.retry_max_ms", "sender.retry_base_ms"])
+        {
             let what = format!("{} is below sender.retry_base_ms", settings.retry.max_ms);
             reader.problem_with_fix("sender.retry_max_ms", what, "raise this, or lower the base");
         }

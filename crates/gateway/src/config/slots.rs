@@ -19,7 +19,11 @@ impl SlotSettings {
         let name = reader.text("slots.default_config");
         let default_config = SlotConfigName::new(name);
         if let Err(wrong) = &default_config {
-            reader.problem("slots.default_config", format!("{name:?} {wrong}"));
+            reader.problem_with_fix(
+                "slots.default_config",
+                format!("{name:?} {wrong}"),
+                "such as \"default\"",
+            );
         }
         let batch_max = reader.size("slots.batch_max", 1..=100_000);
         let headroom_windows = reader.number("slots.headroom_windows", 0..=Self::HEADROOM_WINDOWS_MAX.into());

@@ -84,7 +84,7 @@ lease_ms = 9000
         "tidegate.toml:5: server.header_bytes_max: must be a whole number, not text in quotes; such as 16384",
         "tidegate.toml:6: ledgr: no such section; did you mean \"ledger\"?",
         "tidegate.toml:9: ledger.sync: \"fulll\" is not known; choose \"full\" or \"off\"; did you mean \"full\"?",
-        "environment TIDEGATE_SENDER__BATCH: sender.batch: must be a whole number, not \"many\"",
+        "environment TIDEGATE_SENDER__BATCH: sender.batch: must be a whole number, not \"many\"; such as 1024",
         "environment TIDEGATE_SENDER__LEASE: no such setting; did you mean \"TIDEGATE_SENDER__LEASE_MS\"?",
     ];
     for line in expected {
@@ -99,9 +99,9 @@ lease_ms = 9000
 }
 
 #[test]
-fn broken_toml_is_named_with_its_line() {
+fn broken_toml_is_named_with_line_and_column() {
     let found = problems(&file("[server]\nlisten = \n"));
-    assert!(found[0].starts_with("tidegate.toml:2: not valid TOML: "), "{found:#?}");
+    assert!(found[0].starts_with("tidegate.toml:2:10: not valid TOML: "), "{found:#?}");
 }
 
 #[test]
@@ -187,4 +187,38 @@ fn variables_that_are_not_meant_as_settings_are_ignored_with_a_warning() {
     assert!(warnings[7].ends_with("did you mean \"TIDEGATE_LEDGER__SYNC\"?"), "{warnings:#?}");
     let slip = problems(&with_variable(Sources::default(), "TIDEGATE_SERVICE__HOST", "x"));
     assert!(slip[0].starts_with("environment TIDEGATE_SERVICE__HOST: no such setting"), "{slip:?}");
+}
+
+/// No setting is forgotten: each of the reference is told with its line, whatever is wrong with it, and nothing else is.
+#[test]
+fn every_setting_of_the_reference_is_checked() {
+    let reference: toml::Table = toml::from_str(DEFAULT).unwrap();
+    let only = |text: &str, start: &str| {
+        let found = problems(&file(text));
+        assert!(
+            matches!(&found[..], [one] if one.starts_with(start) && one.contains("; ")),
+            "{text}{found:#?}"
+        );
+    };
+    for (section, keys) in reference {
+        only(
+            &format!("{section} = 5\n"),
+            &format!("tidegate.toml:1: {section}: is a section, not a key; write"),
+        );
+        for (key, value) in keys.as_table().unwrap() {
+            let place = format!("tidegate.toml:2: {section}.{key}");
+            let with = |value: &str| format!("[{section}]\n{key} = {value}\n");
+            let wrong_type = if value.is_str() { "5" } else { "\"five\"" };
+            only(&with(wrong_type), &format!("{place}: must be "));
+            only(&with("{ a = 1 }"), &format!("{place}: must be "));
+            only(&format!("[{section}]\n{key}x = 5\n"), &format!("{place}x: no such key; did you mean"));
+            if value.is_integer() {
+                only(&with("-1"), &format!("{place}: -1 is out of range; choose"));
+                only(&with("9223372036854775807"), &format!("{place}: 9223372036854775807 is out of range"));
+            }
+            if value.is_array() {
+                only(&with("[5]"), &format!("{place}: must be a list of texts in quotes"));
+            }
+        }
+    }
 }

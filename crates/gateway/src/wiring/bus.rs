@@ -22,16 +22,6 @@ pub async fn bus(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Bus>>> {
     }))
 }
 
-pub fn check(settings: &Settings) -> anyhow::Result<()> {
-    let Some(bus) = &settings.bus else { return Ok(()) };
-    match &bus.engine {
-        BusEngine::Kafka(_) => Ok(()),
-        BusEngine::RabbitMq(rabbitmq) => {
-            rabbitmq::check(&rabbitmq_options(rabbitmq, bus)?).context("[rabbitmq]")
-        }
-    }
-}
-
 fn routes(bus: &BusSettings) -> Routes {
     Routes::new(bus.topics.iter().map(|(queue, topic)| (queue.clone(), topic.clone())))
 }
@@ -68,36 +58,4 @@ fn rabbitmq_options(settings: &RabbitMqSettings, bus: &BusSettings) -> anyhow::R
         record_bytes_max: bus.record_bytes_max,
         ..rabbitmq::Options::new(&settings.url, routes(bus))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Loaded, Sources};
-
-    fn checked(rabbitmq: &str) -> String {
-        let text = format!("[bus]\nkind = \"rabbitmq\"\n[rabbitmq]\n{rabbitmq}");
-        let sources = Sources { file: Some(("tidegate.toml".into(), text)), ..Sources::default() };
-        let settings = Loaded::from_sources(&sources).unwrap().settings;
-        check(&settings).err().map(|error| format!("{error:#}")).unwrap_or_default()
-    }
-
-    #[test]
-    fn what_no_start_could_use_is_said_beforehand_and_without_the_password() {
-        assert_eq!(checked("url = \"amqp://app:sesame@host:5672/%2f\"\n"), "");
-        let said = checked("url = \"amqp://app:sesame@host:port/%2f\"\n");
-        assert!(
-            said.starts_with("[rabbitmq]: the URL is not of the form") && !said.contains("sesame"),
-            "{said}"
-        );
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("ca.pem");
-        let rooted = || checked(&format!("url = \"amqps://host/\"\ntls_roots = \"{}\"\n", path.display()));
-        assert!(rooted().starts_with("rabbitmq.tls_roots: "), "missing: {}", rooted());
-        for wrong in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
-        {
-            std::fs::write(&path, wrong).unwrap();
-            assert!(rooted().contains("none in PEM"), "{wrong}: {}", rooted());
-        }
-    }
 }

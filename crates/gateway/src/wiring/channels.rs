@@ -61,22 +61,25 @@ impl Alarm for WebhookAlarm {
 }
 
 fn webhook(webhook: &WebhookSettings, settings: &Settings) -> anyhow::Result<WebhookOptions> {
-    let network = |text: &String| {
-        let network = text.parse().with_context(|| format!("webhook.allow: {text:?} is not a network"));
-        network.with_context(|| "write networks such as \"10.0.0.0/8\"")
-    };
-    let mut options = WebhookOptions::new(webhook.url.clone());
-    options.secrets = webhook.secrets.clone();
-    options.allow = webhook.allow.iter().map(network).collect::<anyhow::Result<_>>()?;
-    options.connect_timeout = webhook.connect_timeout;
+    let mut options = webhook_options(webhook);
     options.total_timeout = settings.sender.attempt_timeout;
-    options.permanent_statuses = webhook.permanent_statuses.clone();
-    options.idle_connections_max = webhook.idle_connections_max;
-    options.headers = webhook.headers.clone();
-    options.ports = webhook.ports.clone();
     if let Some(path) = &webhook.ca_file {
         let pem = std::fs::read(path).with_context(|| format!("webhook.ca_file: {}", path.display()))?;
         options.ca_pem = Some(pem);
     }
     Ok(options)
+}
+
+/// Without what has to be read from a file.
+pub fn webhook_options(webhook: &WebhookSettings) -> WebhookOptions {
+    let mut options = WebhookOptions::new(webhook.url.clone());
+    options.secrets = webhook.secrets.clone();
+    // Both write a network in the same way.
+    options.allow = webhook.allow.iter().filter_map(|network| network.to_string().parse().ok()).collect();
+    options.connect_timeout = webhook.connect_timeout;
+    options.permanent_statuses = webhook.permanent_statuses.clone();
+    options.idle_connections_max = webhook.idle_connections_max;
+    options.headers = webhook.headers.clone();
+    options.ports = webhook.ports.clone();
+    options
 }

@@ -85,15 +85,6 @@ pub async fn accept_loss(settings: &Settings) -> anyhow::Result<Option<String>> 
     Ok(loss.map(|loss| loss.to_string()))
 }
 
-pub fn check(settings: &Settings) -> anyhow::Result<()> {
-    match &settings.ledger {
-        LedgerSettings::Embedded(_) => Ok(()),
-        LedgerSettings::Postgres(postgres) => {
-            postgres::check(&postgres_options(postgres, settings)).context("[postgres]")
-        }
-    }
-}
-
 /// Where the data lies, for people.
 pub fn place(settings: &Settings) -> anyhow::Result<String> {
     Ok(match &settings.ledger {
@@ -186,42 +177,6 @@ pub(super) fn postgres_options(settings: &PostgresSettings, all: &Settings) -> p
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Loaded, Sources};
-
-    fn checked(postgres: &str) -> String {
-        let text = format!("[ledger]\nkind = \"postgres\"\n[postgres]\n{postgres}");
-        let sources = Sources { file: Some(("tidegate.toml".into(), text)), ..Sources::default() };
-        let settings = Loaded::from_sources(&sources).unwrap().settings;
-        check(&settings).err().map(|error| format!("{error:#}")).unwrap_or_default()
-    }
-
-    #[test]
-    fn what_no_start_could_use_is_said_beforehand_and_without_the_password() {
-        assert_eq!(checked("url = \"postgres://app:sesame@db,other:5433/t?connect_timeout=3\"\n"), "");
-        for (url, part) in [
-            ("postgres://app:sesame@db:port/t", "`port` makes no sense"),
-            ("postgres://app:sesame@[::1/t", "`host` makes no sense"),
-            ("postgres://app:x@db/t?same=1", "not of the form postgres://"),
-            ("postgres:///t", "names no host"),
-        ] {
-            let said = checked(&format!("url = \"{url}\"\n"));
-            assert!(said.starts_with("[postgres]: ") && said.contains(part), "{url}: {said}");
-            assert!(!said.contains("same"), "{said}");
-        }
-    }
-
-    #[test]
-    fn roots_that_hold_no_certificates_are_said_beforehand() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("ca.pem");
-        let said = || checked(&format!("tls = \"on\"\ntls_roots = \"{}\"\n", path.display()));
-        assert!(said().contains("ca.pem"), "missing: {}", said());
-        for wrong in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
-        {
-            std::fs::write(&path, wrong).unwrap();
-            assert!(said().contains("ca.pem: "), "{wrong}: {}", said());
-        }
-    }
 
     #[test]
     fn a_place_is_told_without_its_password() {

@@ -32,14 +32,6 @@ pub async fn policies(
     Ok(Arc::new(LivePolicies::start(Arc::new(engine), settings.policies.clone(), read).await?))
 }
 
-/// What only the store can tell about its settings.
-pub fn check(settings: &Settings) -> anyhow::Result<()> {
-    match &settings.buckets {
-        BucketsSettings::Memory => Ok(()),
-        BucketsSettings::Redis(redis) => options(redis).map(drop),
-    }
-}
-
 fn in_memory(buckets_max: usize, clock: Arc<dyn Clock>) -> Arc<MemoryBuckets> {
     let buckets = Arc::new(MemoryBuckets::new(memory::Options::new(buckets_max), clock));
     let kept = Arc::downgrade(&buckets);

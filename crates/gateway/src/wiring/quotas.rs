@@ -17,11 +17,6 @@ pub async fn quota_cache(settings: &Settings) -> anyhow::Result<Option<Arc<dyn Q
     Ok(Some(Arc::new(cache)))
 }
 
-/// What only the accelerator can tell about its settings.
-pub fn check(settings: &Settings) -> anyhow::Result<()> {
-    settings.accelerator.as_ref().map_or(Ok(()), |redis| options(redis).map(drop))
-}
-
 fn options(redis: &RedisSettings) -> anyhow::Result<Options> {
     let mut options = Options::new(endpoint(redis)?);
     options.connect_timeout = redis.connect_timeout;

@@ -171,7 +171,7 @@ fn check_config_names_what_is_wrong_with_a_channel_and_shows_no_secret() {
     let inner =
         "[webhook]\nurl = \"http://127.0.0.1:1/s3cret\"\n[[queues]]\nname = \"h\"\nchannel = \"webhook\"\n";
     let (code, text) = check(inner);
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("127.0.0.1") && !text.contains("s3cret"), "{text}");
     let (code, text) = check(&inner.replace("[[queues]]", "allow = [\"127.0.0.1/32\"]\n[[queues]]"));
     assert_eq!(code, Some(0), "{text}");

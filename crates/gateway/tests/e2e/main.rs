@@ -6,6 +6,7 @@ mod acks;
 mod audit;
 mod authority;
 mod bus;
+mod check_config;
 mod client;
 mod clocks;
 mod connections;

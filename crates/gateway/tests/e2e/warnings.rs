@@ -101,10 +101,10 @@ fn settings_of_webhooks_are_checked_before_anything_starts() {
     let alarm = "[stats]\nwarning_webhook = \"https://example.com:8443/s3cret\"\n";
     assert_eq!(check(dir.path(), alarm).0, Some(0));
     let (code, text) = check(dir.path(), &format!("{alarm}[webhook]\nports = [\"443\"]\n"));
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("stats.warning_webhook") && text.contains("port 8443"), "{text}");
     let (code, text) = check(dir.path(), "[stats]\nwarning_webhook = \"http://169.254.169.254/s3cret\"\n");
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(2), "{text}");
     assert!(
         text.contains("169.254.169.254 is not on the public internet") && !text.contains("s3cret"),
         "{text}"

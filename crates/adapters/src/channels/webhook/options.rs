@@ -70,23 +70,27 @@ impl fmt::Debug for WebhookOptions {
     }
 }
 
-/// What is wrong with the options, named by option and without repeating a secret.
+/// What is wrong with the options, by option and without repeating a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
-    #[error("url: {0}")]
+    #[error("{0}")]
     Url(&'static str),
-    #[error("url: {0} is not on the public internet, and no allowed network holds it")]
+    #[error("{0} is not on the public internet, and no allowed network holds it")]
     Forbidden(std::net::IpAddr),
-    #[error("url: port {0} is not one of the allowed ports")]
+    #[error("port {0} is not one of the allowed ports")]
     Port(u16),
-    #[error("secrets: {0}")]
+    #[error("{0}")]
     Secret(&'static str),
-    #[error("headers: {0}")]
+    #[error("{0}")]
     Header(String),
-    #[error("permanent_statuses: {0} is not a failure; 300 to 599 are")]
+    #[error("{0} is not a failure; 300 to 599 are")]
     Status(u16),
     #[error("{0} must be more than zero")]
     Zero(&'static str),
-    #[error("tls: {0}")]
+    /// Of the given certificates.
+    #[error("{0}")]
     Tls(String),
+    /// Of the system's.
+    #[error("{0}")]
+    System(String),
 }

@@ -133,7 +133,7 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: String) {
     }
 }
 
-fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), InvalidHeader> {
+pub fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), InvalidHeader> {
     let wrong = |wrong| InvalidHeader { name: name.to_owned(), wrong };
     let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is not a name"))?;
     let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| wrong("its value is none"))?;

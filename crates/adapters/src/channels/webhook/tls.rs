@@ -26,15 +26,20 @@ pub fn connector(
         .map_err(|error| failed(&error))?;
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let name = match host {
-        Host::Literal(ip) => ServerName::from(*ip),
-        Host::Name(name) => ServerName::try_from(name.clone()).map_err(|error| failed(&error))?,
-    };
-    Ok((TlsConnector::from(Arc::new(config)), name))
+    Ok((TlsConnector::from(Arc::new(config)), server_name(host)?))
 }
 
-fn given(pem: &[u8]) -> Result<RootCertStore, WebhookError> {
-    let wrong = || WebhookError::Tls("ca_pem holds no certificate, or one that can't be read".to_owned());
+/// What the server has to prove.
+pub fn server_name(host: &Host) -> Result<ServerName<'static>, WebhookError> {
+    match host {
+        Host::Literal(ip) => Ok(ServerName::from(*ip)),
+        Host::Name(name) => ServerName::try_from(name.clone())
+            .map_err(|_| WebhookError::Url("its host can't be the name in a certificate")),
+    }
+}
+
+pub fn given(pem: &[u8]) -> Result<RootCertStore, WebhookError> {
+    let wrong = || WebhookError::Tls("holds no certificate in PEM, or one that can't be read".to_owned());
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
         roots.add(certificate.map_err(|_| wrong())?).map_err(|_| wrong())?;
@@ -42,14 +47,14 @@ fn given(pem: &[u8]) -> Result<RootCertStore, WebhookError> {
     if roots.is_empty() { Err(wrong()) } else { Ok(roots) }
 }
 
-fn system() -> Result<RootCertStore, WebhookError> {
+pub fn system() -> Result<RootCertStore, WebhookError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Stores carry a few oddities that nobody misses.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
-        return Err(WebhookError::Tls(format!("the system trusts no certificates{why}")));
+        return Err(WebhookError::System(format!("the system trusts no certificates{why}")));
     }
     Ok(roots)
 }

@@ -1,7 +1,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::MS_MAX;
 use crate::config::reader::Reader;
 
 #[derive(Clone)]
@@ -19,13 +18,16 @@ pub struct KafkaSettings {
     pub publish_timeout: Duration,
 }
 
+/// Its client waits for an answer for a quarter of an hour at most.
+const PUBLISH_MS_MAX: u64 = 600_000;
+
 impl KafkaSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let brokers: Vec<String> = reader.texts("kafka.brokers").into_iter().map(str::to_owned).collect();
-        if brokers.is_empty() {
+        if brokers.is_empty() && reader.are_sound(["kafka.brokers"; 2]) {
             reader.problem_with_fix("kafka.brokers", "names nobody", "such as [\"127.0.0.1:9092\"]");
         }
-        if let Some(wrong) = brokers.iter().find(|broker| !is_address(broker)) {
+        for wrong in brokers.iter().filter(|broker| !is_address(broker)) {
             let what = format!("{wrong:?} is not an address with a port");
             reader.problem_with_fix("kafka.brokers", what, "such as \"127.0.0.1:9092\"");
         }
@@ -44,13 +46,16 @@ impl KafkaSettings {
             partitions: small(reader.number("kafka.partitions", 1..=10_000)),
             replication: Some(small(reader.number("kafka.replication", 0..=100))).filter(|count| *count > 0),
             login: (!user.is_empty()).then(|| (user.to_owned(), password.to_owned())),
-            publish_timeout: reader.millis("kafka.publish_timeout_ms", 1_000..=MS_MAX),
+            publish_timeout: reader.millis("kafka.publish_timeout_ms", 1_000..=PUBLISH_MS_MAX),
         }
     }
 }
 
 fn is_address(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+    let is_host =
+        |host: &str| !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/,@".contains(c));
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| is_host(host) && port.parse().is_ok_and(|port: u16| port > 0))
 }
 
 impl fmt::Debug for KafkaSettings {

@@ -7,7 +7,7 @@ use crate::config::reader::Reader;
 
 #[derive(Clone)]
 pub struct RabbitMqSettings {
-    /// May hold a password. Whoever dials it checks the rest of it.
+    /// May hold a password. Whoever dials it checks it.
     pub url: String,
     /// The file of certificates that are trusted beside the system's.
     pub tls_roots: Option<PathBuf>,
@@ -18,17 +18,11 @@ pub struct RabbitMqSettings {
     pub publish_timeout: Duration,
 }
 
-const SCHEMES: [&str; 2] = ["amqp://", "amqps://"];
 const EXCHANGE_BYTES_MAX: usize = 200;
 
 impl RabbitMqSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let url = reader.text("rabbitmq.url");
-        if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
-            // Not repeated: it may hold a password.
-            let fix = "such as \"amqp://user:password@example.com:5672/%2f\"";
-            reader.problem_with_fix("rabbitmq.url", "is not the URL of a RabbitMQ", fix);
-        }
         let roots = reader.text("rabbitmq.tls_roots");
         if !roots.is_empty() && !url.starts_with("amqps://") {
             let fix = "write amqps:// in rabbitmq.url, or leave this empty";

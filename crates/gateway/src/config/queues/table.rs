@@ -8,7 +8,7 @@ use super::{
 };
 use crate::config::SenderSettings;
 use crate::config::layers::{Entry, Table};
-use crate::config::problem::{Problem, did_you_mean};
+use crate::config::problem::{Problem, choose, did_you_mean};
 
 const KEYS: [&str; 10] = [
     "name",
@@ -42,15 +42,16 @@ impl<'a> Reading<'a> {
         named.map_err(|what| self.problem("name", what, "choose another")).ok()
     }
 
-    /// What the table does not say comes from the defaults: of the sender for pushed queues, else of `[queue]`.
-    pub fn queue(&mut self, otherwise: &QueueSettings, sender: &SenderSettings) -> Option<QueueSettings> {
+    /// What the table does not say comes from the defaults: of the sender for pushed queues, else of `[queue]`. So does
+    /// what it says wrongly, which is a problem and never used.
+    pub fn queue(&mut self, otherwise: &QueueSettings, sender: &SenderSettings) -> QueueSettings {
         self.check_keys();
         let channels = ChannelKind::ALL.map(|channel| (channel.as_str(), channel));
         let outlet = match (self.entry("channel"), self.entry("mode")) {
             (Some(_), Some(_)) => {
                 let fix = "remove one: a queue with a channel is pushed out, the others are pulled";
                 self.problem("mode", "does not go with a channel".to_owned(), fix);
-                None
+                self.choice("channel", &channels).map(Outlet::Channel)
             }
             (Some(_), None) => self.choice("channel", &channels).map(Outlet::Channel),
             (None, Some(_)) => self.choice("mode", &MODES).map(Outlet::Pull),
@@ -82,14 +83,19 @@ impl<'a> Reading<'a> {
             self.problem("lease_ms", what, "raise the lease");
         }
         let topic = self.topic(outlet);
-        Some(QueueSettings {
+        let attempts_max = attempts_max.and_then(|number| u32::try_from(number).ok());
+        QueueSettings {
             topic,
-            outlet: outlet?,
-            rule: QueueRule { order: order?, pending_max: pending_max?, pending_hard_max: hard_max? },
-            lease_ms: lease_ms?,
-            attempts_max: u32::try_from(attempts_max?).ok()?,
-            retention_ms: retention(minutes?),
-        })
+            outlet: outlet.unwrap_or(otherwise.outlet),
+            rule: QueueRule {
+                order: order.unwrap_or_default(),
+                pending_max: pending_max.unwrap_or(1),
+                pending_hard_max: hard_max.unwrap_or(1),
+            },
+            lease_ms: lease_ms.unwrap_or(otherwise.lease_ms),
+            attempts_max: attempts_max.unwrap_or(1),
+            retention_ms: minutes.and_then(retention),
+        }
     }
 
     /// What Kafka and RabbitMQ both take for a name.
@@ -97,10 +103,12 @@ impl<'a> Reading<'a> {
         let topic = &self.entry("topic")?.value;
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let known = topic.as_str().filter(|name| {
-            (1..=TOPIC_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('.')
+            (1..=TOPIC_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) && !is_reserved(name)
         });
         if known.is_none() {
-            let what = format!("{topic} must be 1 to {TOPIC_BYTES_MAX} letters, digits, '.', '_' or '-'");
+            let what = format!(
+                "{topic} must be 1 to {TOPIC_BYTES_MAX} letters, digits, '.', '_' or '-', and not begin with '.' or \"amq.\""
+            );
             self.problem("topic", what, "such as \"sms-outbound\"");
         }
         if matches!(outlet, Some(Outlet::Pull(_) | Outlet::Channel(ChannelKind::Inbox))) {
@@ -128,8 +136,9 @@ impl<'a> Reading<'a> {
         let value = &self.entry(key)?.value;
         let found = choices.iter().find(|(name, _)| value.as_str() == Some(name));
         if found.is_none() {
-            let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
-            self.problem(key, format!("{value} is not known"), &format!("choose {}", names.join(" or ")));
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            let fix = choose(value.as_str().unwrap_or_default(), &names);
+            self.problem(key, format!("{value} is not known"), &fix);
         }
         found.map(|(_, value)| *value)
     }
@@ -148,4 +157,9 @@ impl<'a> Reading<'a> {
     fn entry(&self, key: &str) -> Option<&'a Entry> {
         self.table.entries.get(key)
     }
+}
+
+/// Kafka refuses names that begin with two dots, RabbitMQ those in its own name.
+pub fn is_reserved(topic: &str) -> bool {
+    topic.starts_with('.') || topic.starts_with("amq.")
 }
