@@ -10,8 +10,8 @@ mod quota_cache;
 pub mod slot;
 mod tally;
 
-pub use bucket::{BadRule, BucketRule, Debt, IDLE_SECONDS, Standing};
-pub use buckets::{BucketCounts, Buckets, BucketsError, PolicyId, PolicyRule, Take, Taken};
+pub use bucket::{BadRule, BucketRule, Debt, IDLE_SECONDS, Lack, Standing};
+pub use buckets::{BucketCounts, Buckets, BucketsError, Fallen, PolicyId, PolicyRule, Take, Taken};
 pub use engine::{Asked, InForce, Policies, Snapshot, Tightest, Verdict};
 pub use pattern::{BadPattern, PathPattern};
 pub use policy::{FailStrategy, KeyStrategy, MissingKey, Policy, PolicyName};

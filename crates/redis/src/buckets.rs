@@ -1,6 +1,7 @@
 //! Buckets on a Redis that several gateways share.
 
 mod answer;
+mod debts;
 mod kept;
 mod rules;
 mod shared;
@@ -11,11 +12,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use tidegate_domain::limits::{BucketCounts, Buckets, BucketsError, PolicyRule, Standing, Take, Taken};
+use tidegate_domain::limits::{
+    BucketCounts, Buckets, BucketsError, Fallen, PolicyRule, Standing, Take, Taken,
+};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::answer::{Answer, peeked};
+use self::debts::Debts;
 use self::kept::Kept;
 use self::shared::{Scripts, Shared, strange};
 use crate::Endpoint;
@@ -41,17 +45,20 @@ const ROUNDS_MAX: usize = 4;
 /// giving them different prefixes. When the slot moves, the store follows.
 ///
 /// **Rules** are versioned in `{prefix}:rule:POLICY`. The rule that was put in force last, by whichever gateway, is
-/// the one whose capacity and rate count for all of them; a gateway that was not reloaded learns of it when it meets a
-/// bucket that was kept under it, or connects anew. Only a start and a reload put a rule in force; whoever connects to a
-/// Redis that was emptied puts back the newest version it knows, under its old number. A bucket is brought up to date
-/// when it is next used, as if it had been at the moment of the change.
+/// the one whose capacity and rate count for all of them. `{prefix}:rule::changed` says when rules last changed; every
+/// gateway looks at it twice a second, and learns earlier when it meets a bucket that was kept under a newer rule, or
+/// connects anew. Only a start and a reload put a rule in force; whoever connects to a Redis that was emptied puts back the
+/// newest version it knows, under its old number. A reload that Redis could not be told of counts by the moment it was
+/// made: one that another gateway made later stays in force. A bucket is brought up to date when it is next used, as if
+/// it had been at the moment of the change.
 ///
 /// **Time to live**: twice the time to fill, a minute at least (after an idle hour when nothing refills). A bucket that
 /// is forgotten was full under the rule it was last used under. A reload that makes a policy slower therefore fills
 /// those buckets that nobody uses for that long.
 ///
 /// **Redis away**: see [`Link`]. Starting and reloading do not need it; what was reloaded is put in force there as soon
-/// as it is back, before the first take.
+/// as it is back, before the first take. What callers let pass meanwhile on their own is charged to its buckets, see
+/// [`Debts`], before the first take, too.
 #[derive(Debug)]
 pub struct RedisBuckets {
     shared: Arc<Shared>,
@@ -102,6 +109,8 @@ impl RedisBuckets {
             scripts,
             rules: ArcSwap::default(),
             wanted: Mutex::default(),
+            changed: Mutex::default(),
+            debts: Mutex::new(Debts::default()),
             turn: tokio::sync::Mutex::default(),
         });
         shared.first_connection().await;
@@ -159,7 +168,7 @@ impl Buckets for RedisBuckets {
         let keys = [self.shared.key(&ruled, bucket.key)];
         let peek = async |connection| self.shared.scripts.peek.call(connection, &keys, &[""; 0]).await;
         let (now_ns, bytes) = peeked(self.shared.link.call(deadline, peek).await?).ok_or_else(strange)?;
-        let Some(kept) = bytes.as_deref().and_then(Kept::read) else {
+        let Some(kept) = bytes.first().and_then(|bytes| Kept::read(bytes.as_deref()?)) else {
             return Ok(Some(ruled.rule.standing(0, now_ns)));
         };
         let newer = kept.number > ruled.number();
@@ -181,6 +190,10 @@ impl Buckets for RedisBuckets {
         self.shared.wanted.lock().unwrap_or_else(PoisonError::into_inner).replace(rules);
         self.shared.put_in_force().await;
         Ok(())
+    }
+
+    fn owe(&self, fallen: &[Fallen<'_>]) {
+        self.shared.debts.lock().unwrap_or_else(PoisonError::into_inner).note(fallen, Instant::now());
     }
 
     fn counts(&self) -> BucketCounts {

@@ -119,6 +119,31 @@ impl Link {
         }
     }
 
+    /// The connection in use, for calls with deadlines of their own that no request waits for.
+    pub fn current(&self) -> Option<MultiplexedConnection> {
+        self.connection.load().as_ref().map(|connection| connection.as_ref().clone())
+    }
+
+    /// A call that no request waits for, beside the others: it takes nobody's place, and tells the breaker only of a
+    /// connection that broke.
+    pub async fn aside<T>(
+        &self,
+        within: Duration,
+        ask: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
+    ) -> Option<T> {
+        let connection = self.connection.load_full()?;
+        match timeout(within, ask(connection.as_ref().clone())).await {
+            Ok(Ok(answer)) => Some(answer),
+            Ok(Err(error)) => {
+                if self.redirected(&error) || error.is_unrecoverable_error() {
+                    self.judge(&connection, true, &describe(&error));
+                }
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
     /// A new connection, logged in. Not in use before [`close`](Self::close).
     pub async fn connect(&self) -> Result<MultiplexedConnection, String> {
         let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -193,6 +193,13 @@ impl Buckets for MemoryBuckets {
         Ok(())
     }
 
+    fn follow(&self, bucket: Take<'_>, standing: &Standing) {
+        let lack = standing.lack();
+        if lack.owed > 0 {
+            self.with(&bucket, |shard, hash, now_ns| shard.lower(hash, bucket.policy, lack, now_ns));
+        }
+    }
+
     fn counts(&self) -> BucketCounts {
         let mut counts = BucketCounts { buckets: Some(0), ..BucketCounts::default() };
         for shard in &self.shards {

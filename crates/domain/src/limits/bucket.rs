@@ -37,6 +37,14 @@ pub struct Standing {
     pub retry_after_ns: u64,
 }
 
+/// How much of what a bucket can hold is missing, so that buckets of different sizes can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lack {
+    pub owed: u64,
+    /// Of an empty bucket.
+    pub of: u64,
+}
+
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BadRule {
     #[error("a capacity of {0} is out of range")]

@@ -2,7 +2,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
-use super::bucket::{BucketRule, Standing};
+use super::bucket::{BucketRule, Lack, Standing};
 use super::policy::PolicyName;
 
 /// Where the buckets of all policies are kept.
@@ -36,6 +36,25 @@ pub trait Buckets: Debug + Send + Sync + 'static {
     async fn reconfigure(&self, rules: &[PolicyRule]) -> Result<(), BucketsError>;
 
     fn counts(&self) -> BucketCounts;
+
+    /// Each of these fell back on a bucket of its caller's own while this store could not be asked. As soon as it can,
+    /// and before anything else is taken where possible, the tokens are charged, and a store that was emptied meanwhile
+    /// learns what was known of the bucket. Nothing to do for a store that is never away.
+    fn owe(&self, _fallen: &[Fallen<'_>]) {}
+
+    /// For a store that others fall back on: a bucket holds no more of what it can hold than `standing` says of the
+    /// bucket that it stands in for.
+    fn follow(&self, _bucket: Take<'_>, _standing: &Standing) {}
+}
+
+/// A take that a bucket of the caller's own has decided about.
+#[derive(Debug, Clone, Copy)]
+pub struct Fallen<'a> {
+    pub take: Take<'a>,
+    /// Zero when it was denied.
+    pub tokens: u32,
+    /// What was known of the bucket before.
+    pub before: Lack,
 }
 
 /// One bucket.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::bucket::{BucketRule, Standing};
-use super::buckets::{Buckets, BucketsError, PolicyId, PolicyRule, Take, Taken};
+use super::bucket::{BucketRule, Lack, Standing};
+use super::buckets::{Buckets, BucketsError, Fallen, PolicyId, PolicyRule, Take, Taken};
 use super::policy::{FailStrategy, Policy, PolicyName};
 use super::tally::Tally;
 
@@ -111,9 +111,43 @@ impl Policies {
         let takes: Vec<_> =
             asked.iter().map(|asked| Take { policy: asked.policy.id, key: asked.key }).collect();
         match self.buckets.take(&takes).await {
-            Ok(taken) => verdict(asked.iter().map(|asked| (asked, &asked.policy.policy.rule)), &taken),
+            Ok(taken) => {
+                self.remember(asked, &taken);
+                verdict(asked.iter().map(|asked| (asked, &asked.policy.policy.rule)), &taken)
+            }
             Err(BucketsError::Unavailable(_)) => self.decide_without_store(asked).await,
         }
+    }
+
+    /// Fills a bucket, here and where it falls back to.
+    pub async fn reset(&self, bucket: Take<'_>) -> Result<(), BucketsError> {
+        self.buckets.reset(bucket).await?;
+        match &self.local {
+            Some(local) => local.reset(bucket).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Should the store go away, whoever falls back starts from what was last seen there: an outage is not a second
+    /// helping.
+    fn remember(&self, asked: &[Asked<'_>], taken: &Taken) {
+        let Some(local) = &self.local else { return };
+        for (asked, standing) in asked.iter().zip(&taken.standings) {
+            if share(&asked.policy.policy).is_some() {
+                local.follow(Take { policy: asked.policy.id, key: asked.key }, standing);
+            }
+        }
+    }
+
+    /// What was decided without the store is told to it, to be charged there.
+    fn owe(&self, falling: &[(&Asked<'_>, BucketRule)], taken: &Taken) {
+        let fallen = falling.iter().zip(&taken.standings).map(|((asked, rule), standing)| {
+            let took = taken.passed && !standing.lacked;
+            let (tokens, after) = (if took { rule.cost() } else { 0 }, standing.lack());
+            let before = Lack { owed: after.owed.saturating_sub(rule.tokens_owed(tokens)), ..after };
+            Fallen { take: Take { policy: asked.policy.id, key: asked.key }, tokens, before }
+        });
+        self.buckets.owe(&fallen.collect::<Vec<_>>());
     }
 
     /// Each policy's strategy; of those that fall back, all are taken from or none is.
@@ -140,6 +174,7 @@ impl Policies {
         };
         match taken {
             Some(taken) => {
+                self.owe(&falling, &taken);
                 let mut verdict = verdict(falling.iter().map(|(asked, rule)| (*asked, rule)), &taken);
                 verdict.degraded = true;
                 if let Some(tightest) = &mut verdict.tightest {

@@ -145,7 +145,7 @@ pub async fn reset(
     let policy = find(&gateway, &name)?;
     let key = key_of(&gateway, &policy, &key)?;
     let bucket = Take { policy: policy.id, key: &key };
-    gateway.policies.engine.buckets().reset(bucket).await.map_err(from_buckets)?;
+    gateway.policies.engine.reset(bucket).await.map_err(from_buckets)?;
     audit.record("bucket filled", format_args!("{name} {key}"));
     answer::json(StatusCode::OK, &json!({"status": "reset", "policy": name, "key": key}))
 }

@@ -74,10 +74,12 @@ fn directory(embedded: &EmbeddedSettings) -> Option<Fault> {
 fn postgres_section(settings: &PostgresSettings) -> Vec<Fault> {
     let options = postgres::Options::new(&settings.url);
     let fix = "such as \"postgres://user:password@example.com:5432/tidegate\"";
-    let url = wrong("postgres.url", fix, postgres::check_url(&options));
+    // Said after the key, that these are the settings need not be said again.
+    let bare = |error| if let postgres::OpenError::Settings(what) = error { what } else { error.to_string() };
+    let url = wrong("postgres.url", fix, postgres::check_url(&options).map_err(bare));
     let path = settings.tls_roots.as_deref();
     let checked = if settings.tls || path.is_some() { postgres::check_roots(path) } else { Ok(()) };
-    url.into_iter().chain(wrong("postgres.tls_roots", PEM_FIX, checked)).collect()
+    url.into_iter().chain(wrong("postgres.tls_roots", PEM_FIX, checked.map_err(bare))).collect()
 }
 
 fn webhook_section(sections: &Sections) -> Vec<Fault> {

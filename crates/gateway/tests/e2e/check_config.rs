@@ -73,7 +73,7 @@ channel = "log"
 topic = "sms-outbound"                #! queues.topic: the queues mail and sms would both travel as "sms-outbound"; give
 [[policies]]
 name = "writes"
-pathPattern = "api"                   #! policies.pathPattern: a path pattern starts with '/'; such as
+pathPattern = "api"                   #! policies.pathPattern: a path pattern starts with '/', such as
 methods = ["PSOT", "GET"]             #! policies.methods: "PSOT" is not known; choose
 keyStrategy = "APIKEY"                #! policies.keyStrategy: "APIKEY" is not known; choose
 capacity = 0                          #! policies.capacity: a capacity of 0 is out of range; choose

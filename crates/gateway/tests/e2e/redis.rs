@@ -1,3 +1,4 @@
+mod fallback;
 mod quotas;
 mod tls;
 
@@ -110,6 +111,21 @@ fn a_gateway_that_was_not_reloaded_tells_the_limit_in_force() {
     assert_eq!((&key["tokens"], &key["capacity"]), (&json!(0), &json!(2)));
 }
 
+/// It meets no bucket of the other's: it has never been asked anything.
+#[test]
+fn a_reload_reaches_a_gateway_that_was_never_asked() {
+    let redis = Redis::start().unwrap();
+    let ((one_dir, one), (_two_dir, two)) = (gateway(&redis.url()), gateway(&redis.url()));
+    let capacity_at_two = || two.get("/admin/policies/closes/keys/127.0.0.1").json()["capacity"].clone();
+    assert_eq!(capacity_at_two(), json!(4));
+    configure(one_dir.path(), &config(&redis.url()).replace("capacity = 4", "capacity = 2"));
+    assert_eq!(one.post("/admin/policies/reload", &json!({})).status, 200);
+    eventually(|| (capacity_at_two() == json!(2)).then_some(()));
+    for status in [404, 404, 429] {
+        assert_eq!(outcome(&two, "/closed"), (status, false));
+    }
+}
+
 #[test]
 fn a_killed_redis_leaves_the_strategies_to_decide_until_it_is_back() {
     let mut redis = Redis::start().unwrap();
@@ -118,10 +134,10 @@ fn a_killed_redis_leaves_the_strategies_to_decide_until_it_is_back() {
     redis.kill().unwrap();
     wait_until_degraded(&gateway, true);
     decided_by_strategies(&gateway);
-    // Half of four, here.
+    // Half of the three that are left of four: one, and a half.
     let first = ask(&gateway, "/back");
     assert_eq!((first.status, first.header("RateLimit-Limit")), (404, Some("2")));
-    assert_eq!((outcome(&gateway, "/back"), outcome(&gateway, "/back")), ((404, true), (429, true)));
+    assert_eq!((outcome(&gateway, "/back"), outcome(&gateway, "/back")), ((429, true), (429, true)));
     let denied = ask(&gateway, "/back").json();
     assert_eq!((&denied["policy"], &denied["degraded"]), (&json!("falls"), &json!(true)));
 

@@ -43,15 +43,19 @@ impl Answer {
     }
 }
 
-/// What peek.lua answers: the time, and the bucket if there is one.
-pub fn peeked(value: Value) -> Option<(u64, Option<Vec<u8>>)> {
+/// What peek.lua answers: the time, and each bucket if there is one.
+pub fn peeked(value: Value) -> Option<(u64, Vec<Option<Vec<u8>>>)> {
     let Value::Array(items) = value else { return None };
     let mut items = items.into_iter();
     let now_ns = nanoseconds(number(&items.next()?)?, number(&items.next()?)?)?;
-    match items.next() {
-        Some(Value::BulkString(bytes)) => Some((now_ns, Some(bytes))),
-        _ => Some((now_ns, None)),
-    }
+    let bytes = |item| if let Value::BulkString(bytes) = item { Some(bytes) } else { None };
+    Some((now_ns, items.map(bytes).collect()))
+}
+
+/// What carry.lua answers: which buckets were replaced.
+pub fn replaced(value: Value) -> Option<Vec<bool>> {
+    let Value::Array(items) = value else { return None };
+    items.iter().map(|item| number(item).map(|replaced| replaced == 1)).collect()
 }
 
 /// Lists of texts, as configure.lua answers them.

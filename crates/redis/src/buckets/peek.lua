@@ -1,3 +1,3 @@
--- What is kept of a bucket, and the time by which to judge it.
+-- What is kept of each bucket, and the time by which to judge it.
 local s, ns = now()
-return {s, ns, redis.call('GET', KEYS[1])}
+return {s, ns, unpack(redis.call('MGET', unpack(KEYS)))}

@@ -7,6 +7,7 @@ use tidegate_domain::limits::{BucketsError, Debt, PolicyId, PolicyName, PolicyRu
 use tokio::time::Instant;
 
 use super::answer::Answer;
+use super::debts::Debts;
 use super::kept::Kept;
 use super::rules::Ruled;
 use crate::link::Link;
@@ -25,6 +26,10 @@ pub struct Shared {
     /// By policy id, those that Redis knows of; none for policies that are not in force.
     pub rules: ArcSwap<Vec<Option<Arc<Ruled>>>>,
     pub wanted: Mutex<Wanted>,
+    /// When rules last changed, as far as it is known here, in Redis' own words.
+    pub changed: Mutex<String>,
+    /// What is to be charged as soon as it can be.
+    pub debts: Mutex<Debts>,
     /// Rules are put in force by one at a time.
     pub turn: tokio::sync::Mutex<()>,
 }
@@ -37,6 +42,8 @@ pub struct Wanted {
     pub gone: Vec<PolicyName>,
     /// Redis has been told. From then on it is Redis that tells: another gateway may have been reloaded since.
     pub told: bool,
+    /// When it was decided on; none at the first try to tell.
+    pub since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -115,6 +122,13 @@ impl Shared {
 }
 
 impl Wanted {
+    /// To be told now. Whoever tells it later, because this fails, tells since when.
+    pub fn wanted_now(&mut self) -> Self {
+        let now = self.clone();
+        self.since = self.since.or_else(|| Some(Instant::now()));
+        now
+    }
+
     pub fn replace(&mut self, rules: &[PolicyRule]) {
         let stays = |name: &PolicyName| rules.iter().any(|rule| rule.name == *name);
         self.gone.extend(self.rules.iter().map(|rule| rule.name.clone()));
@@ -122,7 +136,7 @@ impl Wanted {
         self.gone.sort_unstable();
         self.gone.dedup();
         self.rules = rules.to_vec();
-        self.told = false;
+        (self.told, self.since) = (false, None);
     }
 }
 

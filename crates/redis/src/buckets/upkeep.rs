@@ -7,22 +7,28 @@ use redis::aio::MultiplexedConnection;
 use tidegate_domain::limits::{BucketsError, PolicyId, PolicyName, PolicyRule};
 use tokio::time::{Instant, timeout};
 
-use super::answer::{lists, texts};
+use super::answer::{lists, peeked, texts};
 use super::rules::{Ruled, Version, tokens};
 use super::shared::{Shared, Wanted, strange};
 use crate::link::describe;
 
 /// For a first call and for rules, which no request waits for.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// How many changes of a policy an idle bucket is carried through exactly.
 const VERSIONS_MAX: usize = 16;
+pub const STRANGE: &str = "it gave a strange answer";
 /// A rule as the script takes it that refills faster than anybody asks: a take under it always passes, and is written.
 const PROBE: [&str; 8] = ["0 1000 1", "1", "0", "0", "1", "0", "1000", "60000"];
 
-/// Makes a new connection whenever there is none. Runs for ever.
+/// How often the rules of other gateways are looked at.
+const LOOK_PERIOD: Duration = Duration::from_millis(500);
+
+/// Makes a new connection whenever there is none, and looks at Redis now and then while there is one. Runs for ever.
 pub async fn run(shared: Arc<Shared>) {
     loop {
-        shared.link.opened().await;
+        while timeout(LOOK_PERIOD, shared.link.opened()).await.is_err() {
+            shared.look().await;
+        }
         shared.link.restore(|| shared.reconnect()).await;
     }
 }
@@ -40,8 +46,27 @@ impl Shared {
         self.probe(&connection, self.call_timeout).await?;
         let _turn = self.turn.lock().await;
         self.configure(connection.clone()).await?;
+        self.charge_debts(connection.clone()).await?;
         self.link.close(connection);
         Ok(())
+    }
+
+    /// Rules that another gateway has put in force count here, whether or not a request meets one of its buckets. What
+    /// single calls owe that were not answered in time is charged, too.
+    async fn look(&self) {
+        let key = self.changed_key();
+        let get = async |mut connection| redis::cmd("GET").arg(&key).query_async(&mut connection).await;
+        let Some(changed) = self.link.aside::<Option<String>>(PATIENCE, get).await else { return };
+        let _turn = self.turn.lock().await;
+        if changed.as_ref() != Some(&*self.changed.lock().unwrap_or_else(PoisonError::into_inner)) {
+            self.put_in_force().await;
+        }
+        let owes = !self.debts.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if let Some(connection) = self.link.current().filter(|_| owes)
+            && let Err(why) = self.charge_debts(connection).await
+        {
+            tracing::debug!(why, "what was let pass without Redis could not be charged yet");
+        }
     }
 
     async fn probe(&self, connection: &MultiplexedConnection, within: Duration) -> Result<(), String> {
@@ -59,6 +84,7 @@ impl Shared {
     /// On the connection in use, if there is one; otherwise the next connection does it. Whoever calls has the turn.
     pub async fn put_in_force(&self) {
         if self.link.is_away() {
+            self.wanted.lock().unwrap_or_else(PoisonError::into_inner).wanted_now();
             return;
         }
         let deadline = Instant::now() + self.call_timeout.max(PATIENCE);
@@ -74,30 +100,49 @@ impl Shared {
 
     async fn configure(&self, connection: MultiplexedConnection) -> Result<(), String> {
         // Whoever has the turn is the only one to change it.
-        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (keys, args) = self.to_configure(&wanted);
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).wanted_now();
+        let since_us = match wanted.since.filter(|_| !wanted.told) {
+            Some(since) => self.by_its_clock(connection.clone(), since).await?,
+            None => 0,
+        };
+        let (keys, args) = self.to_configure(&wanted, since_us);
         let mut rules = Vec::new();
-        if !keys.is_empty() {
-            let asking = self.scripts.configure.call(connection, &keys, &args);
-            let answer = timeout(self.call_timeout.max(PATIENCE), asking).await;
-            let answer =
-                answer.map_err(|_| "it does not answer in time")?.map_err(|error| describe(&error))?;
-            let lists = lists(answer).ok_or("it gave a strange answer")?;
-            for (policy, list) in wanted.rules.iter().zip(lists) {
-                let ruled = ruled(policy, &list).ok_or("it gave a strange answer")?;
-                put(&mut rules, policy.id, ruled);
+        let asking = self.scripts.configure.call(connection, &keys, &args);
+        let answer = timeout(self.call_timeout.max(PATIENCE), asking).await;
+        let answer = answer.map_err(|_| "it does not answer in time")?.map_err(|error| describe(&error))?;
+        let mut lists = lists(answer).ok_or(STRANGE)?.into_iter();
+        let changed = lists.next().and_then(|list| list.into_iter().next()).ok_or(STRANGE)?;
+        for (policy, list) in wanted.rules.iter().zip(lists) {
+            let ruled = ruled(policy, &list).ok_or(STRANGE)?;
+            let known = self.rule(policy.id).filter(|_| wanted.told);
+            if known.is_some_and(|known| known.number() < ruled.number()) {
+                tracing::info!(policy = %policy.name, "another gateway has put a newer rule in force");
             }
+            put(&mut rules, policy.id, ruled);
         }
         self.rules.store(Arc::new(rules));
+        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = changed;
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.gone.clear();
         wanted.told = true;
         Ok(())
     }
 
+    /// The microsecond of a past moment, or the time of one answer earlier.
+    async fn by_its_clock(&self, connection: MultiplexedConnection, past: Instant) -> Result<u64, String> {
+        let keys = [format!("{{{}}}:probe", self.prefix)];
+        let asking = self.scripts.peek.call(connection, &keys, &[""; 0]);
+        let answer = timeout(self.call_timeout.max(PATIENCE), asking).await;
+        let answer = answer.map_err(|_| "it does not answer in time")?.map_err(|error| describe(&error))?;
+        let (now_ns, _) = peeked(answer).ok_or(STRANGE)?;
+        let age_ns = u64::try_from(past.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Ok((now_ns.saturating_sub(age_ns) / 1_000).max(1))
+    }
+
     /// The keys and arguments of configure.lua.
-    fn to_configure(&self, wanted: &Wanted) -> (Vec<String>, Vec<String>) {
-        let (mut keys, mut args) = (Vec::new(), vec![VERSIONS_MAX.to_string()]);
+    fn to_configure(&self, wanted: &Wanted, since_us: u64) -> (Vec<String>, Vec<String>) {
+        let (mut keys, mut args) =
+            (vec![self.changed_key()], vec![VERSIONS_MAX.to_string(), since_us.to_string()]);
         let rules = wanted.rules.iter().map(|policy| (&policy.name, tokens(Some(&policy.rule))));
         let gone = wanted.gone.iter().map(|name| (name, tokens(None)));
         let known = self.rules.load();
@@ -139,6 +184,11 @@ impl Shared {
             rules
         });
         Ok(Some(newer))
+    }
+
+    /// No policy has a colon in its name.
+    fn changed_key(&self) -> String {
+        format!("{{{}}}:rule::changed", self.prefix)
     }
 
     fn rule_key(&self, name: &PolicyName) -> String {

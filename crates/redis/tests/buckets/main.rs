@@ -6,6 +6,7 @@ mod absence;
 mod clock;
 mod clocked;
 mod cluster;
+mod debts;
 mod model;
 mod sharing;
 mod steps;

@@ -7,20 +7,20 @@ use tidegate_testkit::services::{FaultyProxy, Redis};
 use crate::steps::{configure, eventually, options, options_at, passes, remaining, rule, take};
 
 /// A gateway whose connection can be cut.
-struct Cuttable {
-    store: RedisBuckets,
+pub struct Cuttable {
+    pub store: RedisBuckets,
     proxy: FaultyProxy,
 }
 
 impl Cuttable {
-    async fn open(redis: &Redis) -> Self {
+    pub async fn open(redis: &Redis) -> Self {
         let proxy = FaultyProxy::start(redis.address).await.unwrap();
         let store = RedisBuckets::open(options_at(&format!("redis://{}/", proxy.address), "a")).await;
         configure(&store, &[rule(100, 0.001)]).await;
         Self { store, proxy }
     }
 
-    async fn cut(&self) {
+    pub async fn cut(&self) {
         self.proxy.cut();
         eventually(async || {
             let _ = take(&self.store, "nobody").await;
@@ -29,7 +29,7 @@ impl Cuttable {
         .await;
     }
 
-    async fn heal(&self) {
+    pub async fn heal(&self) {
         self.proxy.heal();
         eventually(async || (!self.store.counts().away).then_some(())).await;
     }
@@ -107,4 +107,38 @@ async fn a_cost_that_had_to_shrink_grows_back() {
         assert!(passes(&dear, key).await);
         assert_eq!(remaining(&dear, key).await, left, "of {capacity}");
     }
+}
+
+/// It meets no bucket of the other's: nobody asks it anything.
+#[tokio::test]
+async fn a_rule_put_in_force_elsewhere_counts_without_a_request_that_meets_it() {
+    let redis = Redis::start().unwrap();
+    let (one, other) =
+        (RedisBuckets::open(options(&redis, "a")).await, RedisBuckets::open(options(&redis, "a")).await);
+    for store in [&one, &other] {
+        configure(store, &[rule(100, 0.001)]).await;
+    }
+    for capacity in [3, 50] {
+        configure(&other, &[rule(capacity, 0.001)]).await;
+        eventually(async || (remaining(&one, "never used").await == capacity).then_some(())).await;
+    }
+    // Emptied, Redis gets the newest rule back from whoever looks first.
+    redis.ask(&["FLUSHALL"]).unwrap();
+    let asked = ["EXISTS", "{a}:rule:policy-0", "{a}:rule::changed"];
+    eventually(async || redis.ask(&asked).unwrap().starts_with(":2").then_some(())).await;
+    assert_eq!((remaining(&one, "x").await, remaining(&other, "x").await), (50, 50));
+}
+
+#[tokio::test]
+async fn a_reload_that_comes_late_does_not_undo_a_later_one() {
+    let redis = Redis::start().unwrap();
+    let (one, other) = (Cuttable::open(&redis).await, RedisBuckets::open(options(&redis, "a")).await);
+    configure(&other, &[rule(100, 0.001)]).await;
+    one.cut().await;
+    configure(&one.store, &[rule(5, 0.001)]).await;
+    configure(&other, &[rule(2, 0.001)]).await;
+    one.heal().await;
+    assert_eq!(remaining(&one.store, "x").await, 2);
+    assert!(passes(&one.store, "x").await);
+    assert_eq!(remaining(&other, "x").await, 1);
 }

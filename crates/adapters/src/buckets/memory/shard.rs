@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
-use tidegate_domain::limits::{BucketRule, PolicyId};
+use tidegate_domain::limits::{BucketRule, Debt, Lack, PolicyId};
 
 /// Slots looked at to make room for one bucket.
 const SCAN_MAX: usize = 64;
@@ -115,6 +115,17 @@ impl Shard {
             self.put(hash, policy, at, 0, now_ns);
         } else if at.and_then(|at| self.remove(at)).is_some() {
             self.room.give_back(1);
+        }
+    }
+
+    /// To what it would hold if it lacked that much; never more than it holds.
+    pub fn lower(&mut self, hash: u64, policy: PolicyId, lack: Lack, now_ns: u64) {
+        let Some(rule) = self.rule(policy) else { return };
+        let found = self.find(hash, policy, now_ns);
+        let state = rule.state(Debt { owed: rule.owing(lack), at_ns: now_ns });
+        let state = rule.emptier(found.state, state, now_ns);
+        if state != found.state {
+            self.put(hash, policy, found.at, state, now_ns);
         }
     }
 

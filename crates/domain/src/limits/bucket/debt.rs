@@ -1,4 +1,4 @@
-use super::{BadRule, BucketRule, FULL_AFTER_NS_MAX, SECOND_NS, spent_at, touched};
+use super::{BadRule, BucketRule, FULL_AFTER_NS_MAX, Lack, SECOND_NS, Standing, spent_at, touched};
 
 /// A bucket as a store outside of this process keeps it: what it lacked to be full, and when.
 ///
@@ -45,6 +45,18 @@ impl BucketRule {
         if self.refills() { self.full_after_ns() } else { self.capacity as u64 }
     }
 
+    /// So many tokens in what a [`Debt`] counts.
+    pub const fn tokens_owed(&self, tokens: u32) -> u64 {
+        if self.refills() { tokens as u64 * self.ns_per_token } else { tokens as u64 }
+    }
+
+    /// What a bucket of this rule owes that lacks as much of what it can hold; rounded up, so that none gains by it.
+    pub fn owing(&self, lack: Lack) -> u64 {
+        let (owed, of) = (u128::from(lack.owed), u128::from(lack.of.max(1)));
+        let owed = (owed * u128::from(self.owed_max())).div_ceil(of);
+        u64::try_from(owed).unwrap_or(u64::MAX).min(self.owed_max())
+    }
+
     pub fn debt(&self, state: u64, now_ns: u64) -> Debt {
         if self.refills() {
             Debt { owed: state.saturating_sub(now_ns), at_ns: now_ns }
@@ -60,5 +72,15 @@ impl BucketRule {
             (false, Ok(spent)) => spent_at(spent, debt.at_ns / SECOND_NS),
             _ => debt.at_ns + owed,
         }
+    }
+}
+
+impl Standing {
+    /// Nothing when the store has no rule.
+    pub fn lack(&self) -> Lack {
+        let Some(rule) = &self.rule else { return Lack::default() };
+        let spent = rule.capacity().saturating_sub(self.remaining);
+        let owed = if rule.refills() { self.full_in_ns } else { spent.into() };
+        Lack { owed, of: rule.owed_max() }
     }
 }
