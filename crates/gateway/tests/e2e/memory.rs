@@ -91,9 +91,16 @@ fn a_waiting_message_takes_little_more_memory_than_its_body() {
         let most = count as u64 * (body_bytes as u64 * 3 / 2 + 1_000) + FIXED;
         assert!(grown < most, "{count} messages of {body_bytes} bytes took {} kB", grown / 1_024);
 
+        // What is freed is used again: the same load once more takes no more. How much of it the allocator gives back to
+        // the system in between is the allocator's affair.
         drain(&gateway);
-        let left = status(&gateway, "VmRSS:").saturating_sub(resident);
-        assert!(left < FIXED, "{count} messages of {body_bytes} bytes left {} kB behind", left / 1_024);
+        push_alone(&gateway, count, body_bytes);
+        let again = status(&gateway, "VmRSS:").saturating_sub(resident);
+        assert!(
+            again < most,
+            "{count} messages of {body_bytes} bytes took {} kB the second time",
+            again / 1_024
+        );
     }
 }
 

@@ -203,10 +203,12 @@ fn archived() -> (TempDir, String) {
 }
 
 fn is_untouched(dir: &TempDir) -> bool {
-    let data = dir.path().join("data");
-    // The lock is on the database: it may be there, with nothing in it.
-    let empty = fs::metadata(data.join("ledger.db")).is_ok_and(|found| found.len() == 0);
-    (empty || !data.join("ledger.db").exists()) && !data.join("import").exists()
+    has_no_ledger(dir) && !dir.path().join("data/import").exists()
+}
+
+/// The lock is on the database: it may be there, with nothing in it.
+fn has_no_ledger(dir: &TempDir) -> bool {
+    fs::metadata(dir.path().join("data/ledger.db")).map_or(true, |found| found.len() == 0)
 }
 
 fn rows(server: &Postgres, database: &str) -> String {
@@ -311,7 +313,7 @@ fn an_interrupted_import_leaves_the_target_as_it_was() {
     assert!(is_untouched(&target));
     // Killed, it leaves its directory behind, and nobody minds.
     end(half_imported(&target, &path, has_begun), "-KILL");
-    assert!(!target.path().join("data/ledger.db").exists());
+    assert!(has_no_ledger(&target));
     done(&run(&target, &["import", "--from", &path]));
     assert!(!target.path().join("data/import").exists());
 
