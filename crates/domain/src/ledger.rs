@@ -225,11 +225,16 @@ pub enum Outcome {
     Dead {
         reason: String,
     },
+    /// Dead without another attempt.
+    GivenUp {
+        reason: String,
+    },
     /// The channel has it, and the recipient's ack is awaited that long; then it is due again. The message keeps
     /// its place in its chain.
     Accepted {
         ack_within_ms: u64,
     },
+    /// Over without another attempt.
     Expired,
     /// Handed back untried: claimable at once, no attempt spent.
     Released,
@@ -244,7 +249,7 @@ impl Outcome {
     /// Whether the message leaves its recipient's chain.
     pub fn ends_message(&self) -> bool {
         match self {
-            Self::Delivered | Self::Dead { .. } | Self::Expired => true,
+            Self::Delivered | Self::Dead { .. } | Self::GivenUp { .. } | Self::Expired => true,
             Self::Retry { .. } | Self::Accepted { .. } | Self::Released | Self::Held { .. } => false,
         }
     }
@@ -341,7 +346,6 @@ pub enum AttemptResult {
     Failed,
     /// Taken by the channel, to be acked by the recipient.
     Accepted,
-    Expired,
     /// Not an attempt to deliver: a dead letter was made pending again.
     Requeued,
 }

@@ -25,9 +25,13 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// So are those that require an ack once they have been out: an ack may come before the sender's settlement,
     /// which then finds its lease gone, and after an attempt that seemed to fail. An attempt under way on a message
     /// that no channel had accepted yet is recorded as delivered.
+    ///
+    /// An ack is the recipient's word, so it also wins over an end that was a guess: a dead letter that requires an ack, and
+    /// what has expired after it was out, is delivered now. So is either when a channel had accepted it since it was
+    /// admitted or requeued.
     async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError>;
 
-    /// Takes messages back that nobody holds a lease on.
+    /// Takes messages back that nobody holds a lease on and that no channel has.
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError>;
 
     /// Messages that match, oldest first. A page may hold fewer than asked for, even none, and still name a next
@@ -62,7 +66,7 @@ pub struct Extension {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acked {
     Acked,
-    /// No attempt was begun, or it requires no ack and no channel has accepted it, or it has ended otherwise.
+    /// No attempt was begun, or it requires no ack and no channel has accepted it, or it was deleted.
     NotAwaited,
     /// It had been delivered already.
     Already,
@@ -74,6 +78,8 @@ pub enum Cancelled {
     Cancelled,
     /// Somebody holds a lease on it.
     UnderWay,
+    /// A channel has accepted it since it was admitted or requeued, and its ack is awaited.
+    Sent,
     /// It has ended.
     Ended,
     Unknown,

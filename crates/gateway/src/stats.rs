@@ -157,7 +157,7 @@ impl QueueTally {
             Outcome::Delivered => &self.delivered,
             Outcome::Accepted { .. } => &self.accepted,
             Outcome::Retry { .. } => &self.retried,
-            Outcome::Dead { .. } => &self.dead,
+            Outcome::Dead { .. } | Outcome::GivenUp { .. } => &self.dead,
             // The others are no attempts.
             _ => return,
         };

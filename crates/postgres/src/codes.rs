@@ -65,7 +65,6 @@ pub fn result(code: i16) -> Result<AttemptResult, LedgerError> {
         0 => Ok(AttemptResult::Delivered),
         1 => Ok(AttemptResult::Failed),
         2 => Ok(AttemptResult::Accepted),
-        3 => Ok(AttemptResult::Expired),
         4 => Ok(AttemptResult::Requeued),
         _ => Err(nonsense("attempt's result", code)),
     }
@@ -78,6 +77,7 @@ pub fn outcome(outcome: Outcome) -> (i16, i64, Option<String>) {
         Outcome::Retry { delay_ms, reason } => (1, duration(delay_ms), Some(text(reason))),
         Outcome::Dead { reason } => (2, 0, Some(text(reason))),
         Outcome::Accepted { ack_within_ms } => (3, duration(ack_within_ms), None),
+        Outcome::GivenUp { reason } => (7, 0, Some(text(reason))),
         Outcome::Expired => (4, 0, None),
         Outcome::Released => (5, 0, None),
         Outcome::Held { for_ms } => (6, duration(for_ms), None),

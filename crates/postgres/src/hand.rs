@@ -25,6 +25,7 @@ pub struct Ending {
 pub enum Found {
     Done,
     UnderWay,
+    Sent,
     NotAccepted,
     Ended(Status),
     Unknown,
@@ -69,6 +70,7 @@ impl Operation for Ending {
                 2 => Found::NotAccepted,
                 3 => Found::Ended(status(row.get(1))?),
                 4 => Found::Unknown,
+                5 => Found::Sent,
                 code => return Err(nonsense("answer", code)),
             })
         });

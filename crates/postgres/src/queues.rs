@@ -43,6 +43,7 @@ impl Queues for Postgres {
         let cancelled = found.into_iter().map(|found| match found {
             Found::Done => Cancelled::Cancelled,
             Found::Ended(_) => Cancelled::Ended,
+            Found::Sent => Cancelled::Sent,
             Found::Unknown => Cancelled::Unknown,
             _ => Cancelled::UnderWay,
         });

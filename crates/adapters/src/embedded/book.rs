@@ -10,7 +10,8 @@ use super::line::{Arrival, Line, Plucked, Slot, Tries, Turn};
 use super::queues::{QueueBook, QueueRules};
 use super::quotas::{Before, Quotas};
 use super::rows::{
-    AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, RequeueRow, SlotConfigRow, SlotRow, Totals,
+    AttemptRow, LateAckRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, RequeueRow, SlotConfigRow, SlotRow,
+    Totals,
 };
 use super::slots::{ConfigBefore, Held, SlotBook};
 
@@ -83,6 +84,8 @@ pub(super) struct Group {
     pub(super) requeued: Vec<RequeueRow>,
     /// Dead letters that go for good.
     pub(super) dead_deleted: Vec<u64>,
+    /// Messages that had ended, and whose acks have come.
+    pub(super) acked_late: Vec<LateAckRow>,
     /// Queues whose state changed, with it.
     pub(super) queues_changed: Vec<QueueRow>,
     released: Vec<u64>,
@@ -145,12 +148,13 @@ impl Group {
             && self.slots_removed.is_empty()
             && self.requeued.is_empty()
             && self.dead_deleted.is_empty()
+            && self.acked_late.is_empty()
             && self.queues_changed.is_empty()
             && self.quotas_flushed.is_none()
     }
 
     /// How a message ends here, if it does.
-    fn ended(&self, seq: u64) -> Option<Status> {
+    pub(super) fn ended(&self, seq: u64) -> Option<Status> {
         self.ending.get(&seq).copied()
     }
 

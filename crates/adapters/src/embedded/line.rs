@@ -82,7 +82,7 @@ impl Tries {
         match result {
             AttemptResult::Accepted => self.accepted(),
             AttemptResult::Requeued => self.requeued(),
-            AttemptResult::Failed | AttemptResult::Delivered | AttemptResult::Expired => self.failed(),
+            AttemptResult::Failed | AttemptResult::Delivered => self.failed(),
         }
     }
 }

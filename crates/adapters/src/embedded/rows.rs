@@ -53,8 +53,8 @@ pub(super) struct ChargeRow {
     pub(super) since: Timestamp,
 }
 
-/// A message's end.
-#[derive(Debug)]
+/// A message's end, with the number of the attempt that ended it; zero when there was none.
+#[derive(Debug, Clone)]
 pub(super) struct OutcomeRow {
     pub(super) seq: u64,
     pub(super) status: Status,
@@ -62,6 +62,34 @@ pub(super) struct OutcomeRow {
     pub(super) attempt: u32,
     pub(super) latency_ms: u64,
     pub(super) reason: Option<String>,
+}
+
+impl OutcomeRow {
+    /// The attempt that ended it, as one of those before the end.
+    pub(super) fn failed_attempt(&self, due: Timestamp) -> Option<AttemptRow> {
+        let Self { seq, at, attempt: number, latency_ms, .. } = *self;
+        let (reason, result) = (self.reason.clone(), AttemptResult::Failed);
+        (number > 0).then_some(AttemptRow { seq, number, at, latency_ms, reason, due, result, order: 0 })
+    }
+}
+
+/// What a message went through before it ended.
+#[derive(Debug)]
+pub(super) struct Past {
+    /// As of the last commit.
+    pub(super) outcome: Option<OutcomeRow>,
+    /// Since it was admitted or requeued.
+    pub(super) accepted: bool,
+    pub(super) tried: bool,
+    pub(super) due: Timestamp,
+}
+
+/// A message that had ended otherwise, and is delivered by its recipient's word.
+#[derive(Debug)]
+pub(super) struct LateAckRow {
+    /// The attempt that it had died of.
+    pub(super) last: Option<AttemptRow>,
+    pub(super) outcome: OutcomeRow,
 }
 
 /// An attempt that left its message pending.
@@ -92,8 +120,8 @@ pub(super) struct QuotaRow {
 pub(super) struct DeadLetter {
     /// Without its body.
     pub(super) message: MessageRow,
-    /// The attempt that it died of.
-    pub(super) last: AttemptRow,
+    /// The attempt that it died of, if it was one.
+    pub(super) last: Option<AttemptRow>,
     pub(super) tries: Tries,
     pub(super) body_bytes: u32,
 }
@@ -104,7 +132,7 @@ pub(super) struct RequeueRow {
     /// The body only if it was edited.
     pub(super) message: MessageRow,
     /// The attempt that it died of: it leaves the outcome, which goes, for the attempts, which stay.
-    pub(super) last: AttemptRow,
+    pub(super) last: Option<AttemptRow>,
     pub(super) attempt: AttemptRow,
     pub(super) tries: Tries,
     pub(super) edited: bool,
@@ -144,6 +172,16 @@ pub(super) struct Totals {
 impl Totals {
     pub(super) fn pending(&self) -> Option<u64> {
         self.admitted.checked_sub(self.delivered + self.dead + self.expired + self.deleted)
+    }
+
+    /// A message that had ended otherwise is delivered.
+    pub(super) fn deliver_late(&mut self, was: Status) {
+        match was {
+            Status::Dead => self.dead = self.dead.saturating_sub(1),
+            Status::Expired => self.expired = self.expired.saturating_sub(1),
+            Status::Pending | Status::Delivered | Status::Deleted => return,
+        }
+        self.delivered += 1;
     }
 
     pub(super) fn settle(&mut self, status: Status) {

@@ -64,6 +64,9 @@ async fn cancel(
         Some(Cancelled::UnderWay) => {
             Err(conflict("under_way", "the message is being sent; try again when its attempt has ended"))
         }
+        Some(Cancelled::Sent) => {
+            Err(conflict("sent", "the message has been sent, and the recipient's ack is awaited"))
+        }
         Some(Cancelled::Ended) => {
             Err(conflict("ended", "the message has been delivered, or has ended otherwise"))
         }

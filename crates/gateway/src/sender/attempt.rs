@@ -67,7 +67,7 @@ pub fn hopeless(claim: &Claim, retry: &RetryPolicy) -> Option<Settlement> {
         return None;
     };
     metrics::counter!("tidegate_sender_attempts_total", "result" => "given_up").increment(1);
-    Some(Settlement { id: claim.id, token: claim.token, outcome: Outcome::Dead { reason }, latency_ms: 0 })
+    Some(Settlement { id: claim.id, token: claim.token, outcome: Outcome::GivenUp { reason }, latency_ms: 0 })
 }
 
 pub fn handed_back(claim: &Claim) -> Settlement {

@@ -207,6 +207,7 @@ async fn a_message_that_nobody_ever_acks_is_given_up() {
     }
     let record = bench.until(id, |record| record.status == Status::Dead).await;
     assert_eq!(record.reason.as_deref(), Some("never acknowledged: delivered 2 times without an ack"));
+    assert_eq!(record.attempts.len(), 2, "giving up is no attempt");
 }
 
 #[tokio::test]

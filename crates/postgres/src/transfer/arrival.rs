@@ -94,7 +94,7 @@ impl Arrival {
                     AttemptResult::Failed => 1_i16,
                     AttemptResult::Accepted => 2,
                     AttemptResult::Requeued => 4,
-                    AttemptResult::Delivered | AttemptResult::Expired => {
+                    AttemptResult::Delivered => {
                         return Err(refused(format!("message number {seq} was pending after its end")));
                     }
                 };

@@ -1,8 +1,8 @@
 //! Accepted by its channel is not delivered; its recipient's ack is.
 
-use tidegate_domain::{Acked, AttemptResult, Clock, Outcome, Settled, Status};
+use tidegate_domain::{Acked, AttemptResult, Clock, Outcome, Requeued, Settled, Status};
 
-use super::queue_steps::{ACK_MS, accepted};
+use super::queue_steps::{ACK_MS, accepted, requeue_of};
 use super::steps::{dead, retry, sms, text};
 use crate::Harness;
 
@@ -100,13 +100,55 @@ pub async fn a_batch_of_acks_is_decided_item_by_item(h: &Harness) {
     assert_eq!(h.counts().await.delivered, 2);
 }
 
-pub async fn an_ack_comes_too_late_for_a_dead_letter(h: &Harness) {
-    let id = h.put_accepted(sms("a")).await;
-    h.clock.advance_ms(ACK_MS);
-    let again = h.claim_one().await;
-    assert_eq!(h.settle(&again, dead()).await, Settled::Done);
-    assert_eq!(h.ack(id).await, Acked::NotAwaited);
-    assert_eq!(h.counts().await.dead, 1);
+/// Whoever gave up only guessed that the recipient does not have it.
+pub async fn an_ack_wins_over_a_dead_letter(h: &Harness) {
+    let given_up = || Outcome::GivenUp { reason: "never acknowledged".into() };
+    for (round, end) in [dead(), given_up()].into_iter().enumerate() {
+        let id = h.put_accepted(sms("a").to("ann")).await;
+        h.clock.advance_ms(ACK_MS);
+        let again = h.claim_one().await;
+        let made = if end == dead() { 2 } else { 1 };
+        assert_eq!(h.settle(&again, end).await, Settled::Done);
+        let died = h.record(id).await;
+        assert_eq!((died.status, died.attempts.len()), (Status::Dead, made), "none that was not made");
+        h.reopen().await.expect("reopen");
+        h.clock.advance_ms(5);
+        assert_eq!((h.ack(id).await, h.ack(id).await), (Acked::Acked, Acked::Already));
+        let record = h.record(id).await;
+        assert_eq!((record.status, record.settled_at), (Status::Delivered, Some(h.clock.now())));
+        assert_eq!((record.reason, record.attempts, record.due_at), (None, died.attempts, died.due_at));
+        let counts = h.counts().await;
+        assert_eq!((counts.dead, counts.delivered), (0, round as u64 + 1));
+        assert_eq!(h.requeue(requeue_of(id)).await, Requeued::NotDead);
+        h.reopen().await.expect("reopen");
+        assert_eq!((h.status(id).await, h.ack(id).await), (Status::Delivered, Acked::Already));
+    }
+    let refused = h.put_dead(sms("refused").needs_ack()).await;
+    assert_eq!(h.ack(refused).await, Acked::Acked, "whoever requires acks believes them");
+    let unasked = h.put_dead(sms("no ack required")).await;
+    assert_eq!(h.ack(unasked).await, Acked::NotAwaited);
+    let gone = h.put_dead(sms("gone").needs_ack()).await;
+    h.delete_dead(gone).await;
+    assert_eq!(h.ack(gone).await, Acked::Unknown);
+}
+
+pub async fn an_ack_wins_over_expiry(h: &Harness) {
+    let until = h.clock.now().plus_ms(50);
+    let id = h.put_accepted(sms("a").expires(until)).await;
+    let unsent = h.put(sms("b").needs_ack().expires(until)).await;
+    h.clock.advance_ms(50);
+    h.ledger().sweep().await.expect("sweep");
+    assert_eq!((h.status(id).await, h.status(unsent).await), (Status::Expired, Status::Expired));
+    let acked = h.queues().ack(vec![id, unsent, id]).await.expect("ack");
+    assert_eq!(acked, [Acked::Acked, Acked::NotAwaited, Acked::Already]);
+    assert_eq!((h.status(id).await, h.record(id).await.attempts.len()), (Status::Delivered, 1));
+    let counts = h.counts().await;
+    assert_eq!((counts.expired, counts.delivered), (1, 1));
+    // Also when nobody has noticed yet that its time is over.
+    let until = h.clock.now().plus_ms(50);
+    let unswept = h.put_accepted(sms("c").expires(until)).await;
+    h.clock.advance_ms(50);
+    assert_eq!((h.ack(unswept).await, h.status(unswept).await), (Acked::Acked, Status::Delivered));
 }
 
 pub async fn an_awaited_ack_survives_a_reopen(h: &Harness) {

@@ -1,9 +1,9 @@
 //! What nobody holds can be taken back.
 
-use tidegate_domain::{Cancelled, Clock, Due, Lane, MessageId, Settled, Status};
+use tidegate_domain::{Cancelled, Clock, Due, Lane, MessageId, Requeued, Settled, Status};
 
-use super::queue_steps::ACK_MS;
-use super::steps::{retry, sms, texts};
+use super::queue_steps::{ACK_MS, requeue_of};
+use super::steps::{dead, retry, sms, texts};
 use crate::Harness;
 
 pub async fn a_cancelled_message_is_deleted(h: &Harness) {
@@ -75,12 +75,17 @@ pub async fn an_ended_lease_no_longer_stands_against_a_cancel(h: &Harness) {
     assert_eq!(h.cancel(id).await, Cancelled::Cancelled);
 }
 
-pub async fn an_awaited_ack_does_not_stand_against_a_cancel(h: &Harness) {
+pub async fn what_a_channel_has_cannot_be_cancelled(h: &Harness) {
     let id = h.put_accepted(sms("a")).await;
-    assert_eq!(h.cancel(id).await, Cancelled::Cancelled);
-    assert_eq!(h.ack(id).await, tidegate_domain::Acked::NotAwaited);
+    assert_eq!(h.cancel(id).await, Cancelled::Sent);
+    h.reopen().await.expect("reopen");
     h.clock.advance_ms(ACK_MS);
-    assert_eq!(h.claim(9).await, []);
+    assert_eq!(h.cancel(id).await, Cancelled::Sent, "it is out, though its ack is overdue");
+    let again = h.claim_one().await;
+    assert_eq!(h.cancel(id).await, Cancelled::UnderWay);
+    assert_eq!(h.settle(&again, dead()).await, Settled::Done);
+    assert_eq!(h.requeue(requeue_of(id)).await, Requeued::Requeued);
+    assert_eq!(h.cancel(id).await, Cancelled::Cancelled, "a requeue begins anew");
 }
 
 pub async fn what_has_ended_cannot_be_cancelled(h: &Harness) {

@@ -61,7 +61,7 @@ pub async fn an_expired_record_says_so(h: &Harness) {
     let record = h.record(id).await;
     let now = h.clock.now();
     assert_eq!((record.status, record.settled_at, record.reason), (Status::Expired, Some(now), None));
-    assert_eq!(record.attempts, [attempt(1, now, AttemptResult::Expired, None)]);
+    assert_eq!(record.attempts, [], "nobody tried it");
 }
 
 pub async fn an_unknown_id_has_no_record(h: &Harness) {

@@ -89,7 +89,7 @@ pub async fn settled_messages_stay_settled(h: &Harness) {
         ends.push((record.status, record.reason, record.attempts.len()));
     }
     let reason = Some("no such number".to_owned());
-    let expected = [(Status::Delivered, None, 1), (Status::Dead, reason, 1), (Status::Expired, None, 1)];
+    let expected = [(Status::Delivered, None, 1), (Status::Dead, reason, 1), (Status::Expired, None, 0)];
     assert_eq!(ends, expected);
 }
 

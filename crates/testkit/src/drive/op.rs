@@ -121,6 +121,7 @@ pub(super) fn settle() -> impl Strategy<Value = Settle> {
             .prop_map(|delay_ms| Outcome::Retry { delay_ms, reason: "busy".into() }),
         1 => Just(Outcome::Dead { reason: "no such number".into() }),
         1 => Just(Outcome::Expired),
+        1 => Just(Outcome::GivenUp { reason: "gave up".into() }),
         1 => Just(Outcome::Released),
         1 => select(vec![0, 50, 1_000]).prop_map(|for_ms| Outcome::Held { for_ms }),
     ];

@@ -40,8 +40,10 @@ fn queue_op() -> impl Strategy<Value = QueueOp> {
         2 => (0..6usize, select(vec![0, 10, 1_000, 60_000]))
             .prop_map(|(lease_back, lease_ms)| QueueOp::Extend { lease_back, lease_ms }),
         4 => pending().prop_map(QueueOp::Ack),
+        2 => dead().prop_map(QueueOp::Ack),
+        1 => picks(Status::Expired).prop_map(QueueOp::Ack),
         3 => pending().prop_map(QueueOp::Cancel),
-        6 => vec(requeue, 1..4).prop_map(QueueOp::Requeue),
+        10 => vec(requeue, 1..4).prop_map(QueueOp::Requeue),
         1 => dead().prop_map(QueueOp::DeleteDead),
         1 => (0..QUEUES).prop_map(|queue| QueueOp::Purge { queue }),
         2 => (0..QUEUES, weighted(0.3, Just(())))

@@ -127,6 +127,11 @@ impl Rules {
                 row.end(Status::Delivered, now);
                 Acked::Acked
             }
+            Status::Dead | Status::Expired if row.is_awaited_late() => {
+                row.record.reason = None;
+                row.end(Status::Delivered, now);
+                Acked::Acked
+            }
             _ => Acked::NotAwaited,
         }
     }
@@ -136,6 +141,7 @@ impl Rules {
             None => Cancelled::Unknown,
             Some(row) if !row.is_pending() => Cancelled::Ended,
             Some(row) if !row.is_waiting() => Cancelled::UnderWay,
+            Some(row) if row.acks > 0 => Cancelled::Sent,
             Some(row) => {
                 row.end(Status::Deleted, now);
                 Cancelled::Cancelled

@@ -94,6 +94,15 @@ impl Row {
         self.lease.filter(|lease| !lease.in_transit)
     }
 
+    /// Whether its recipient's word counts though it has ended.
+    pub fn is_awaited_late(&self) -> bool {
+        let attempts = &self.record.attempts;
+        let since = attempts.iter().rev().take_while(|a| a.result != AttemptResult::Requeued);
+        let accepted = since.filter(|attempt| attempt.result == AttemptResult::Accepted).count() > 0;
+        let been_out = self.record.status == Status::Dead || !attempts.is_empty();
+        accepted || self.record.ack_required && been_out
+    }
+
     /// It ends without an attempt.
     pub fn end(&mut self, status: Status, now: Timestamp) {
         self.lease = None;

@@ -235,10 +235,9 @@ impl Rules {
                 record_attempt(AttemptResult::Failed, Some(reason.clone()));
                 (Status::Dead, Some(reason))
             }
-            Outcome::Expired => {
-                record_attempt(AttemptResult::Expired, None);
-                (Status::Expired, None)
-            }
+            // The others are no attempts.
+            Outcome::GivenUp { reason } => (Status::Dead, Some(reason)),
+            Outcome::Expired => (Status::Expired, None),
         };
         row.record.status = status;
         row.record.settled_at = Some(now);

@@ -5,7 +5,7 @@ use tidegate_domain::{
 };
 
 use super::super::line::{Arrival, Slot};
-use super::super::rows::{AttemptRow, DeadLetter, MessageRow, OutcomeRow, RequeueRow};
+use super::super::rows::{AttemptRow, DeadLetter, LateAckRow, MessageRow, OutcomeRow, Past, RequeueRow};
 use super::{Book, Group, Leased, Undo};
 
 /// Expired messages that one group settles at the most.
@@ -76,7 +76,8 @@ impl Book {
                     continue;
                 }
             };
-            let attempt = tries.last + 1;
+            // What is damaged was not tried.
+            let attempt = if row.is_some() { tries.last + 1 } else { 0 };
             group.undo.push(Undo::Popped(self.line.pluck(slot)));
             group.end(OutcomeRow { seq, status, at: now, attempt, latency_ms: 0, reason });
             let leased = Leased {
@@ -137,6 +138,39 @@ impl Book {
         Acked::Acked
     }
 
+    /// For a message that is dead or has expired: on disk, or in this very group. Its recipient knows better.
+    pub(in crate::embedded) fn ack_late(
+        &mut self,
+        seq: u64,
+        past: Past,
+        required: bool,
+        now: Timestamp,
+        group: &mut Group,
+    ) -> Acked {
+        let in_group = group.outcomes.iter().position(|outcome| outcome.seq == seq);
+        let ended = in_group.map(|place| group.outcomes[place].clone()).or(past.outcome);
+        let Some(ended) = ended else { return Acked::Unknown };
+        let settled = group.attempts.iter().filter(|attempt| attempt.seq == seq);
+        let accepted = past.accepted || settled.clone().any(|row| row.result == AttemptResult::Accepted);
+        let tried = past.tried || ended.attempt > 0 || settled.count() > 0;
+        if !(accepted || required && (tried || ended.status == Status::Dead)) {
+            return Acked::NotAwaited;
+        }
+        group.totals.deliver_late(ended.status);
+        group.ending.insert(seq, Status::Delivered);
+        let last = ended.failed_attempt(past.due);
+        let status = Status::Delivered;
+        let outcome = OutcomeRow { seq, status, at: now, attempt: 0, latency_ms: 0, reason: None };
+        match in_group {
+            Some(place) => {
+                group.outcomes[place] = outcome;
+                group.attempts.extend(last);
+            }
+            None => group.acked_late.push(LateAckRow { last, outcome }),
+        }
+        Acked::Acked
+    }
+
     pub(in crate::embedded) fn cancel(
         &mut self,
         id: MessageId,
@@ -155,6 +189,11 @@ impl Book {
         }
         if !self.is_waiting(seq) {
             return Cancelled::UnderWay;
+        }
+        let mut settled = group.attempts.iter().filter(|attempt| attempt.seq == seq);
+        let accepted = self.line.find(seq).is_some_and(|slot| self.line.entry(slot).tries.acks > 0);
+        if accepted || settled.any(|attempt| attempt.result == AttemptResult::Accepted) {
+            return Cancelled::Sent;
         }
         self.write_end(seq, Status::Deleted, now, group);
         Cancelled::Cancelled

@@ -165,11 +165,17 @@ impl Book {
                 );
                 return Settled::Done;
             }
-            Outcome::Expired => {
+            // These two are no attempts.
+            Outcome::GivenUp { reason } => {
+                let reason = Some(reason);
                 self.end_with(
-                    OutcomeRow { seq, status: Status::Expired, at: now, attempt, latency_ms, reason: None },
+                    OutcomeRow { seq, status: Status::Dead, at: now, attempt: 0, latency_ms: 0, reason },
                     group,
                 );
+                return Settled::Done;
+            }
+            Outcome::Expired => {
+                self.write_end(seq, Status::Expired, now, group);
                 return Settled::Done;
             }
             Outcome::Held { for_ms } => {

@@ -6,6 +6,7 @@ use tidegate_domain::{
 };
 
 use super::super::book::{Book, Group, Popped};
+use super::super::rows::Past;
 use super::super::store::{Store, StoreError, Stub};
 use super::ClaimedRow;
 
@@ -37,8 +38,19 @@ impl Recall<'_> {
 
     pub(super) fn ack(self, ids: &[MessageId]) -> Result<Vec<Acked>, LedgerError> {
         let known = self.known(ids)?;
-        let ack = |(id, known): (&MessageId, Option<Known>)| {
+        let pasts: Result<Vec<_>, _> =
+            ids.iter().zip(&known).map(|(id, known)| self.past(*id, known.as_ref())).collect();
+        let pasts = pasts.map_err(StoreError::on_reading)?;
+        let ack = |((id, known), past): ((&MessageId, Option<Known>), Option<Past>)| {
             let Some(Known { stub, ended }) = known else { return Acked::Unknown };
+            let seq = id.seq();
+            match (self.group.ended(seq).or(ended), past) {
+                (Some(Status::Dead | Status::Expired), Some(past)) => {
+                    return self.book.ack_late(seq, past, stub.ack_required, self.now, self.group);
+                }
+                (Some(Status::Delivered), _) => return Acked::Already,
+                _ => {}
+            }
             match self.book.ack(*id, stub.ack_required, self.now, self.group) {
                 Acked::Unknown => match ended {
                     None => Acked::Unknown,
@@ -48,7 +60,16 @@ impl Recall<'_> {
                 known => known,
             }
         };
-        Ok(ids.iter().zip(known).map(ack).collect())
+        Ok(ids.iter().zip(known).zip(pasts).map(ack).collect())
+    }
+
+    /// Of what is dead or has expired, the rest of its story.
+    fn past(&self, id: MessageId, known: Option<&Known>) -> Result<Option<Past>, StoreError> {
+        let ended = known.and_then(|known| self.group.ended(id.seq()).or(known.ended));
+        if !matches!(ended, Some(Status::Dead | Status::Expired)) {
+            return Ok(None);
+        }
+        self.store.past(id.seq()).map(Some)
     }
 
     pub(super) fn cancel(self, ids: &[MessageId]) -> Result<Vec<Cancelled>, LedgerError> {

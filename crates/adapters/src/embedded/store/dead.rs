@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, params};
 use tidegate_domain::{MessageId, Status, Timestamp};
 
 use super::super::book::{Group, Text};
-use super::super::rows::DeadLetter;
+use super::super::rows::{DeadLetter, LateAckRow, Past};
 use super::{Store, StoreError, Stub, as_i64, checksum, read};
 
 pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
@@ -21,7 +21,12 @@ pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
                 .execute(params![seq, body, checksum::of_message(&row.message)])?;
         }
     }
-    store.write_attempts(group.requeued.iter().flat_map(|row| [&row.last, &row.attempt]))?;
+    let requeued = group.requeued.iter().flat_map(|row| row.last.iter().chain([&row.attempt]));
+    store.write_attempts(requeued.chain(group.acked_late.iter().filter_map(|row| row.last.as_ref())))?;
+    for LateAckRow { outcome, .. } in &group.acked_late {
+        db.prepare_cached("DELETE FROM outcome WHERE seq = ?1")?.execute([as_i64(outcome.seq)])?;
+    }
+    store.write_outcomes(group.acked_late.iter().map(|row| &row.outcome))?;
     for seq in &group.dead_deleted {
         // Its number is not given out again: its key may outlive it, and so may its slot.
         db.prepare_cached("UPDATE meta SET value = max(value, ?1) WHERE name = 'seq_last'")?
@@ -41,6 +46,11 @@ impl Store {
         salt: u32,
     ) -> Result<Option<DeadLetter>, StoreError> {
         read::dead(&self.connection, id, salt).map_err(|error| self.error(error).of_message(id.seq()))
+    }
+
+    /// As of the last commit.
+    pub(in crate::embedded) fn past(&self, seq: u64) -> Result<Past, StoreError> {
+        read::past(&self.connection, seq).map_err(|error| self.error(error).of_message(seq))
     }
 
     /// A message that is about to be handed out for good.

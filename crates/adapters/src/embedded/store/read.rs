@@ -8,7 +8,7 @@ use tidegate_domain::{
 };
 
 use super::super::line::Tries;
-use super::super::rows::{AttemptRow, ChargeRow, DeadLetter, MessageRow, OutcomeRow};
+use super::super::rows::{AttemptRow, ChargeRow, DeadLetter, MessageRow, OutcomeRow, Past};
 use super::{as_i64, checksum, schema};
 
 pub(super) const HEAD: &str =
@@ -195,12 +195,23 @@ pub(super) fn dead(db: &Connection, id: MessageId, salt: u32) -> rusqlite::Resul
     if MessageId::new(message.at, seq, salt) != id {
         return Ok(None);
     }
+    let before = attempts(db, seq)?.last().map_or(0, |attempt| attempt.number);
     // What comes back begins anew.
-    let tries = Tries { last: outcome.attempt, ..Tries::default() };
-    let OutcomeRow { at, attempt: number, latency_ms, reason, .. } = outcome;
-    let result = AttemptResult::Failed;
-    let last = AttemptRow { seq, number, at, latency_ms, reason, due: at, result, order: 0 };
+    let tries = Tries { last: outcome.attempt.max(before), ..Tries::default() };
+    let last = outcome.failed_attempt(outcome.at);
     Ok(Some(DeadLetter { message, last, tries, body_bytes }))
+}
+
+/// What a message went through before it ended, for an ack that comes late.
+pub(super) fn past(db: &Connection, seq: u64) -> rusqlite::Result<Past> {
+    let (attempts, outcome) = (attempts(db, seq)?, outcome(db, seq)?);
+    let since = attempts.iter().rev().take_while(|attempt| attempt.result != AttemptResult::Requeued);
+    let accepted = since.filter(|attempt| attempt.result == AttemptResult::Accepted).count() > 0;
+    let due = match attempts.last() {
+        Some(attempt) => Some(attempt.due),
+        None => messages(db, &[seq])?.pop().map(|stored| stored.row.due),
+    };
+    Ok(Past { outcome, accepted, tried: !attempts.is_empty(), due: due.unwrap_or_default() })
 }
 
 pub(in crate::embedded) fn users(
@@ -279,8 +290,8 @@ impl From<&OutcomeRow> for AttemptRecord {
     fn from(row: &OutcomeRow) -> Self {
         let result = match row.status {
             Status::Delivered => AttemptResult::Delivered,
-            Status::Expired => AttemptResult::Expired,
-            Status::Dead | Status::Pending | Status::Deleted => AttemptResult::Failed,
+            // The others end without one.
+            Status::Dead | Status::Expired | Status::Pending | Status::Deleted => AttemptResult::Failed,
         };
         Self {
             number: row.attempt,

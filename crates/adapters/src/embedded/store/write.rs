@@ -77,6 +77,14 @@ impl Store {
         })
     }
 
+    pub(super) fn write_outcomes<'a>(
+        &self,
+        outcomes: impl Iterator<Item = &'a OutcomeRow>,
+    ) -> rusqlite::Result<()> {
+        let outcomes: Vec<OutcomeRow> = outcomes.cloned().collect();
+        INSERT_OUTCOME.run(&self.connection, &outcomes, put_outcome)
+    }
+
     pub(super) fn write_attempts<'a>(
         &self,
         attempts: impl Iterator<Item = &'a AttemptRow>,

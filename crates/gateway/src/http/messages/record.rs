@@ -29,8 +29,8 @@ pub struct MessageAnswer<'a> {
     expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<Map<String, Value>>,
-    /// Attempts that failed since it was admitted, or requeued.
-    retry_count: usize,
+    /// Attempts that were made because one before them had failed, since it was admitted or requeued.
+    retry_count: u32,
     ack_required: bool,
     /// How often its channel took it, to be acked by its recipient.
     ack_attempts: usize,
@@ -100,9 +100,17 @@ pub fn answer<'a>(record: &'a MessageRecord, principal: &Principal) -> MessageAn
     }
 }
 
-fn retry_count(attempts: &[AttemptRecord]) -> usize {
-    let since = attempts.iter().rev().take_while(|one| one.result != AttemptResult::Requeued);
-    since.filter(|one| one.result == AttemptResult::Failed).count()
+/// An attempt that never ended has no record, and leaves a gap in the numbers: it had failed, too.
+fn retry_count(attempts: &[AttemptRecord]) -> u32 {
+    let requeued = attempts.iter().rposition(|one| one.result == AttemptResult::Requeued);
+    let since = &attempts[requeued.map_or(0, |place| place + 1)..];
+    let before = requeued.map_or(0, |place| attempts[place].number);
+    let Some(first) = since.first() else { return 0 };
+    let pairs = since.windows(2).map(|pair| {
+        let failed = pair[0].result == AttemptResult::Failed;
+        pair[1].number.saturating_sub(pair[0].number + 1) + u32::from(failed)
+    });
+    first.number.saturating_sub(before + 1) + pairs.sum::<u32>()
 }
 
 fn headers(headers: &Headers) -> Option<Map<String, Value>> {
@@ -114,7 +122,6 @@ fn attempt<'a>(record: &AttemptRecord, reason: Option<Cow<'a, str>>) -> AttemptA
     let result = match record.result {
         AttemptResult::Delivered => "delivered",
         AttemptResult::Failed => "failed",
-        AttemptResult::Expired => "expired",
         AttemptResult::Accepted => "accepted",
         AttemptResult::Requeued => "requeued",
     };
@@ -167,14 +174,24 @@ mod tests {
 
     #[test]
     fn a_requeue_resets_the_count_of_retries() {
-        use AttemptResult::{Accepted, Failed, Requeued};
-        let count = |results: &[AttemptResult]| {
+        use AttemptResult::{Accepted, Delivered, Failed, Requeued};
+        let count = |results: &[(u32, AttemptResult)]| {
             let at = Timestamp::from_millis(0);
-            let one = |result| AttemptRecord { number: 1, at, latency_ms: 0, result, reason: None };
+            let one = |(number, result)| AttemptRecord { number, at, latency_ms: 0, result, reason: None };
             retry_count(&results.iter().copied().map(one).collect::<Vec<_>>())
         };
-        assert_eq!((count(&[]), count(&[Failed, Accepted, Failed])), (0, 2));
-        assert_eq!((count(&[Failed, Requeued]), count(&[Failed, Requeued, Failed])), (0, 1));
+        assert_eq!((count(&[]), count(&[(1, Delivered)]), count(&[(1, Failed)])), (0, 0, 0), "no retry yet");
+        assert_eq!(
+            (count(&[(1, Failed), (2, Delivered)]), count(&[(1, Failed), (2, Failed), (3, Failed)])),
+            (1, 2)
+        );
+        // A redelivery for want of an ack is counted elsewhere.
+        assert_eq!(count(&[(1, Accepted), (2, Accepted), (3, Failed), (4, Accepted)]), 1);
+        // The second never ended.
+        assert_eq!(count(&[(1, Failed), (3, Delivered)]), 2);
+        assert_eq!((count(&[(2, Delivered)]), count(&[(1, Failed), (2, Requeued), (4, Failed)])), (1, 1));
+        assert_eq!(count(&[(1, Failed), (2, Failed), (3, Requeued)]), 0);
+        assert_eq!(count(&[(1, Failed), (2, Requeued), (3, Failed)]), 0);
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl Taking<'_> {
             } else {
                 return true;
             };
-            let outcome = Outcome::Dead { reason };
+            let outcome = Outcome::GivenUp { reason };
             hopeless.push(Settlement { id: claim.id, token: claim.token, outcome, latency_ms: 0 });
             false
         });

@@ -28,7 +28,7 @@ BEGIN
     INTO places, queues, recipients, behind
     FROM unnest(p_seq, p_kind, p_lease_ms) WITH ORDINALITY AS i (seq, kind, lease_ms, n)
     JOIN pending p ON p.seq = i.seq AND p.chained
-    WHERE i.lease_ms IS NOT NULL AND i.kind IN (0, 2, 4);
+    WHERE i.lease_ms IS NOT NULL AND i.kind IN (0, 2, 4, 7);
     SELECT coalesce(array_agg(s.place), '{}'), coalesce(array_agg(s.queue), '{}') INTO settled_at, settled_in
     FROM settle(p_seq, p_ms, p_token, p_kind, p_delay_ms, p_latency_ms, p_reason) s;
     now := now_ms();

@@ -159,11 +159,7 @@ BEGIN
     seqs := ARRAY(
         SELECT p.seq FROM pending p
         WHERE p.seq = ANY (seqs) AND (p.ends_at IS NULL OR p.ends_at <= now));
-    -- A lease that has ended was an attempt, if that had begun.
-    UPDATE pending p SET spent = p.spent + 1, failures = p.failures + 1
-    WHERE p.seq = ANY (seqs) AND p.token IS NOT NULL AND NOT p.in_transit;
     PERFORM end_messages(now, seqs, array_fill(2::smallint, ARRAY[cardinality(seqs)]),
-        array_fill(true, ARRAY[cardinality(seqs)]), array_fill(0::bigint, ARRAY[cardinality(seqs)]),
-        array_fill(p_reason, ARRAY[cardinality(seqs)]));
+        NULL, NULL, array_fill(p_reason, ARRAY[cardinality(seqs)]));
 END
 $$;

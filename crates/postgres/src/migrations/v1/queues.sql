@@ -118,10 +118,37 @@ CREATE FUNCTION status_of(p_seq bigint, p_ms bigint) RETURNS smallint LANGUAGE s
     SELECT o.status FROM outcome o JOIN message m USING (seq) WHERE o.seq = p_seq AND m.admitted_at = p_ms
 $$;
 
+-- The recipient's word wins over an end that was a guess: dead or expired messages, whose outcomes the caller holds, are
+-- delivered. The attempt that killed one is one of many now.
+CREATE FUNCTION deliver_late(p_now bigint, p_seqs bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    queues text[]; lanes smallint[]; statuses smallint[];
+BEGIN
+    SELECT array_agg(m.queue), array_agg(m.lane), array_agg(o.status) INTO queues, lanes, statuses
+    FROM outcome o JOIN message m USING (seq) WHERE o.seq = ANY (p_seqs);
+    INSERT INTO attempt (seq, number, at, latency_ms, result, reason)
+    SELECT o.seq, o.number, o.at, o.latency_ms, 1, o.reason FROM outcome o
+    WHERE o.seq = ANY (p_seqs) AND o.number IS NOT NULL;
+    UPDATE outcome o SET status = 1, at = p_now, reason = NULL, number = NULL, latency_ms = NULL
+    WHERE o.seq = ANY (p_seqs);
+    PERFORM book(queues, lanes, statuses, array_fill(1::smallint, ARRAY[cardinality(queues)]));
+END
+$$;
+
+-- Whether the ack of a message that is dead or has expired counts: a channel accepted it since it was admitted or requeued,
+-- or it requires one and was out.
+CREATE FUNCTION is_awaited_late(p_seq bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT m.ack_required AND (o.status = 2 OR EXISTS (SELECT FROM attempt a WHERE a.seq = p_seq)) OR EXISTS (
+        SELECT FROM attempt a WHERE a.seq = p_seq AND a.result = 2 AND a.number > coalesce(
+            (SELECT max(b.number) FROM attempt b WHERE b.seq = p_seq AND b.result = 4), 0))
+    FROM outcome o JOIN message m USING (seq) WHERE o.seq = p_seq
+$$;
+
 -- Ends pending messages on demand. p_acked: as delivered, those that a channel has accepted, or that require an ack and
 -- have been out; an attempt under way that no channel had accepted yet is recorded. Otherwise: as deleted, those that
--- nobody holds.
--- answer: 0 done, 1 held by somebody, 2 no ack is awaited, 3 ended before, with its status, 4 unknown.
+-- nobody holds and no channel has. Acks also count for what is dead or has expired, if it requires one and was out, or a
+-- channel had accepted it.
+-- answer: 0 done, 1 held by somebody, 2 no ack is awaited, 3 ended before, with its status, 4 unknown, 5 a channel has it.
 CREATE FUNCTION end_by_hand(p_seq bigint[], p_ms bigint[], p_acked boolean)
 RETURNS TABLE (answer smallint, status smallint) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -133,7 +160,15 @@ DECLARE
     statuses smallint[] := '{}';
     tried boolean[] := '{}';
     done integer;
+    -- Dead and expired ones that are held, and those of them that are delivered now.
+    over bigint[] := '{}';
+    late bigint[] := '{}';
 BEGIN
+    IF p_acked THEN
+        -- Before the chains: the order of all locks.
+        over := ARRAY(
+            SELECT o.seq FROM outcome o WHERE o.seq = ANY (p_seq) AND o.status IN (2, 3) ORDER BY o.seq FOR UPDATE);
+    END IF;
     held := hold(p_seq);
     now := now_ms();
     FOR i IN 1 .. cardinality(p_seq) LOOP
@@ -141,15 +176,23 @@ BEGIN
         done := array_position(seqs, p_seq[i]);
         SELECT p.acks, p.expires_at <= now AS is_over, coalesce(p.ends_at > now, false) AS is_held,
             p.token IS NOT NULL AND NOT p.in_transit AS is_begun,
-            p.acks > 0 OR m.ack_required AND (p.spent > 0 OR p.token IS NOT NULL AND NOT p.in_transit) AS is_awaited
+            p.acks > 0 OR m.ack_required AND (p.spent > 0 OR p.token IS NOT NULL AND NOT p.in_transit) AS is_awaited,
+            p.acks > 0 OR m.ack_required AND EXISTS (SELECT FROM attempt a WHERE a.seq = p.seq) AS is_awaited_late
         INTO r FROM pending p JOIN message m ON m.seq = p.seq
         WHERE p.seq = p_seq[i] AND p.admitted_at = p_ms[i] AND array_position(held, p.seq) IS NOT NULL;
         IF r IS NULL OR done IS NOT NULL THEN
             -- Neither held nor ended: it was dead, and has been requeued meanwhile.
             status := coalesce(statuses[done], status_of(p_seq[i], p_ms[i]),
                 (SELECT 2 FROM message m WHERE m.seq = p_seq[i] AND m.admitted_at = p_ms[i]));
+            IF p_seq[i] = ANY (late) THEN
+                status := 1;
+            END IF;
             answer := CASE WHEN status IS NULL THEN 4 ELSE 3 END;
-        ELSIF r.is_over AND NOT r.is_held THEN
+            IF status IN (2, 3) AND p_seq[i] = ANY (over) AND is_awaited_late(p_seq[i]) THEN
+                late := late || p_seq[i];
+                answer := 0;
+            END IF;
+        ELSIF r.is_over AND NOT r.is_held AND NOT (p_acked AND r.is_awaited_late) THEN
             status := 3;
             answer := 3;
             seqs := seqs || p_seq[i];
@@ -157,6 +200,8 @@ BEGIN
             tried := tried || false;
         ELSIF NOT p_acked AND r.is_held THEN
             answer := 1;
+        ELSIF NOT p_acked AND r.acks > 0 THEN
+            answer := 5;
         ELSIF p_acked AND NOT r.is_awaited THEN
             answer := 2;
         ELSE
@@ -168,6 +213,9 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     PERFORM end_messages(now, seqs, statuses, tried, array_fill(0::bigint, ARRAY[cardinality(seqs)]), NULL);
+    IF cardinality(late) > 0 THEN
+        PERFORM deliver_late(now, late);
+    END IF;
 END
 $$;
 

@@ -1,5 +1,5 @@
 -- Ends leases, item by item: the first settlement of a message with its current token counts.
--- kind: 0 delivered, 1 retry, 2 dead, 3 accepted, 4 expired, 5 released, 6 held.
+-- kind: 0 delivered, 1 retry, 2 dead, 3 accepted, 4 expired, 5 released, 6 held, 7 given up. 4 and 7 are no attempts.
 -- Answers those that counted by their place, with the queue where there is something to take now: what came back, what
 -- stepped forward, or room in transit.
 CREATE FUNCTION settle(
@@ -23,7 +23,7 @@ BEGIN
         FROM unnest(p_seq, p_ms, p_token) WITH ORDINALITY AS i (seq, ms, token, n)
         JOIN pending p ON p.seq = i.seq AND p.admitted_at = i.ms AND p.token = i.token AND p.ends_at > now
         ORDER BY i.seq, i.n) v;
-    ended := ARRAY(SELECT n FROM unnest(valid) AS n WHERE p_kind[n] IN (0, 2, 4));
+    ended := ARRAY(SELECT n FROM unnest(valid) AS n WHERE p_kind[n] IN (0, 2, 4, 7));
     -- What came back, or was held by us for a moment in vain.
     freed := freed OR cardinality(ended) < cardinality(p_seq);
     IF cardinality(ended) < cardinality(valid) THEN
@@ -42,7 +42,7 @@ BEGIN
     END IF;
     IF cardinality(ended) > 0 THEN
         SELECT end_messages(now, array_agg(p_seq[n]),
-            array_agg((CASE p_kind[n] WHEN 0 THEN 1 WHEN 2 THEN 2 ELSE 3 END)::smallint), array_agg(true),
+            array_agg((CASE p_kind[n] WHEN 0 THEN 1 WHEN 4 THEN 3 ELSE 2 END)::smallint), array_agg(p_kind[n] IN (0, 2)),
             array_agg(p_latency_ms[n]), array_agg(p_reason[n]))
         INTO moved FROM unnest(ended) AS n;
     END IF;

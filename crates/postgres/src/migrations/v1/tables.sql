@@ -53,7 +53,7 @@ CREATE TABLE outcome (
 ) PARTITION BY RANGE (seq);
 CREATE INDEX outcome_dead ON outcome (seq) WHERE status = 2;
 
--- Attempts that left their message pending. result: 0 delivered, 1 failed, 2 accepted, 3 expired, 4 requeued.
+-- Attempts that left their message pending. result: 0 delivered, 1 failed, 2 accepted, 4 requeued.
 CREATE TABLE attempt (
     seq        bigint NOT NULL,
     number     integer NOT NULL,
