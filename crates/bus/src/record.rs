@@ -6,6 +6,8 @@ use serde_json::error::Category;
 use tidegate_domain::{Claim, Headers, Lane, MessageId, QueueName, Recipient, Timestamp, UserId};
 
 pub const CONTENT_TYPE: &str = "application/json";
+/// More than a caller's key with its place in a batch has.
+const KEY_BYTES_MAX: usize = 300;
 
 /// A claimed message as it travels. Fields may be added; a reader ignores what it does not know.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,6 +25,9 @@ struct Record {
     message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     message_base64: Option<String>,
+    /// For whoever wants to drop repetitions: the message's id, unless its caller gave it a key, or its content did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    idempotency_key: Option<String>,
     /// Counts from 1 over the message's whole life.
     attempt: u32,
     failures: u32,
@@ -70,6 +75,7 @@ fn write(claim: &Claim, body: Option<&Bytes>) -> Vec<u8> {
         lane: claim.lane.as_str().to_owned(),
         message: text.map(str::to_owned),
         message_base64: bytes.map(|bytes| STANDARD.encode(bytes)),
+        idempotency_key: Some(claim.headers.key_of(claim.id)),
         attempt: claim.attempt,
         failures: claim.failures,
         ack_attempts: claim.ack_attempts,
@@ -77,7 +83,7 @@ fn write(claim: &Claim, body: Option<&Bytes>) -> Vec<u8> {
         token: claim.token.to_string(),
         lease_until: time(claim.lease_until),
         admitted_at: time(claim.admitted_at),
-        headers: (claim.headers.0.iter())
+        headers: (claim.headers.given().0.iter())
             .map(|(name, value)| Header { name: name.clone(), value: value.clone() })
             .collect(),
     };
@@ -97,8 +103,14 @@ pub fn decode(bytes: &[u8]) -> Result<Claim, Malformed> {
             return Err(Malformed("message and messageBase64 exclude each other".to_owned()));
         }
     };
-    let headers = Headers(record.headers.into_iter().map(|header| (header.name, header.value)).collect());
+    let mut headers = Headers(record.headers.into_iter().map(|header| (header.name, header.value)).collect());
     headers.check().map_err(|_| wrong("headers"))?;
+    if let Some(key) = record.idempotency_key.filter(|key| *key != record.id) {
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(wrong("idempotencyKey"));
+        }
+        headers.set_key(key);
+    }
     let (recipient, user) = (record.recipient.as_deref(), record.user_id.as_deref());
     Ok(Claim {
         id: record.id.parse::<MessageId>().map_err(|_| wrong("id"))?,
@@ -236,6 +248,22 @@ mod tests {
             decode(&serde_json::to_vec(&value).unwrap()).unwrap_err().0.split(',').next(),
             Some("JSON")
         );
+    }
+
+    #[test]
+    fn a_record_names_its_messages_key() {
+        let mut claim = claim();
+        let key = |claim: &Claim| {
+            let value: serde_json::Value = serde_json::from_slice(&encode(claim, LARGE)).unwrap();
+            (value["idempotencyKey"].clone(), value["headers"].as_array().map_or(0, Vec::len))
+        };
+        let headers = claim.headers.0.len();
+        assert_eq!(key(&claim), (claim.id.to_string().into(), headers));
+        claim.headers.set_key("k-1".to_owned());
+        assert_eq!(key(&claim), ("k-1".into(), headers), "and it is no header");
+        assert_eq!(decode(&encode(&claim, LARGE)), Ok(claim.clone()));
+        claim.headers.set_key("\u{202e}".to_owned());
+        assert_eq!(decode(&encode(&claim, LARGE)).unwrap_err().0, "idempotencyKey makes no sense");
     }
 
     #[test]

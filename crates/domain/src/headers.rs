@@ -1,4 +1,4 @@
-use crate::Headers;
+use crate::{Headers, MessageId};
 
 /// Why a header may not travel with a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -9,11 +9,12 @@ pub struct InvalidHeader {
 }
 
 /// They belong to a connection or to the framing of a request, not to what is told.
-const RESERVED: [&str; 13] = [
+const RESERVED: [&str; 14] = [
     "connection",
     "content-length",
     "expect",
     "host",
+    KEY,
     "keep-alive",
     "proxy-authenticate",
     "proxy-authorization",
@@ -25,10 +26,33 @@ const RESERVED: [&str; 13] = [
     "upgrade",
 ];
 
+/// A message's idempotency key travels among its headers, wherever they go. Callers can't give it as one of theirs.
+const KEY: &str = "idempotency-key";
+
 /// What Tidegate says itself, and what nobody else may say in its name.
 const RESERVED_PREFIXES: [&str; 2] = ["tidegate-", "webhook-"];
 
 impl Headers {
+    pub fn set_key(&mut self, key: String) {
+        self.0.retain(|(name, _)| name != KEY);
+        self.0.push((KEY.to_owned(), key));
+    }
+
+    /// The idempotency key that came with the message, or was made from its content.
+    pub fn key(&self) -> Option<&str> {
+        self.0.iter().find(|(name, _)| name == KEY).map(|(_, key)| key.as_str())
+    }
+
+    /// Every message has a key: one that came without is its only one of that id.
+    pub fn key_of(&self, id: MessageId) -> String {
+        self.key().map_or_else(|| id.to_string(), str::to_owned)
+    }
+
+    /// The caller's own.
+    pub fn given(&self) -> Self {
+        Self(self.0.iter().filter(|(name, _)| name != KEY).cloned().collect())
+    }
+
     pub const COUNT_MAX: usize = 32;
     /// Of all names and values together.
     pub const BYTES_MAX: usize = 8 * 1024;
@@ -122,5 +146,17 @@ mod tests {
         assert!(wrong("x", &"y".repeat(Headers::BYTES_MAX)).is_some());
         assert_eq!(wrong("x", &"y".repeat(Headers::BYTES_MAX - 1)), None);
         assert_eq!(Headers(vec![(" ".repeat(9_999), String::new())]).check().unwrap_err().name.len(), 64);
+    }
+
+    #[test]
+    fn a_messages_key_travels_apart_from_what_its_caller_gave() {
+        let id = MessageId::new(crate::Timestamp::from_millis(0), 7, 1);
+        let mut headers = Headers(vec![("a".to_owned(), "b".to_owned())]);
+        assert_eq!((headers.key(), headers.key_of(id)), (None, id.to_string()));
+        headers.set_key("k1".to_owned());
+        headers.set_key("k2".to_owned());
+        assert_eq!((headers.key(), headers.key_of(id)), (Some("k2"), "k2".to_owned()));
+        assert_eq!(headers.given(), Headers(vec![("a".to_owned(), "b".to_owned())]));
+        assert!(headers.given().check().is_ok() && headers.check().is_err(), "nobody gives it as a header");
     }
 }

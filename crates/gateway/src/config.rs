@@ -35,7 +35,7 @@ pub use self::channels::{ChannelsSettings, InboxSettings, WebhookSettings};
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
 pub use self::ledger::{EmbeddedSettings, LedgerSettings, PostgresSettings, SharedSettings};
 pub use self::problem::{Origin, Problem, Problems};
-pub use self::queues::{ChannelKind, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
+pub use self::queues::{ChannelKind, Dedup, Outlet, PullMode, QueueSettings, QueuesSettings, SMS};
 pub use self::redis::{BucketsSettings, RedisSettings};
 pub use self::role::Role;
 pub use self::sections::{Fault, Sections};

@@ -35,6 +35,7 @@ pub trait Listening: Send + Sync {
 pub struct DeviceMessage {
     pub id: MessageId,
     pub queue: QueueName,
+    pub idempotency_key: String,
     pub headers: Headers,
     pub body: Bytes,
     pub admitted_at: Timestamp,

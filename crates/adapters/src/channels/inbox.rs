@@ -59,6 +59,8 @@ pub struct InboxMessage {
     /// The same in every repetition, and what an ack names.
     pub id: MessageId,
     pub queue: QueueName,
+    pub idempotency_key: String,
+    /// The caller's.
     pub headers: Headers,
     pub body: Bytes,
     pub admitted_at: Timestamp,
@@ -140,7 +142,8 @@ impl Channel for Inbox {
         let message = InboxMessage {
             id: claim.id,
             queue: claim.queue.clone(),
-            headers: claim.headers.clone(),
+            idempotency_key: claim.headers.key_of(claim.id),
+            headers: claim.headers.given(),
             body: body.clone(),
             admitted_at: claim.admitted_at,
             attempt: claim.attempt,

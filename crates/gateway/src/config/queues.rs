@@ -33,8 +33,18 @@ pub struct QueueSettings {
     pub attempts_max: u32,
     /// How long after its admission a message is worth keeping; `None`: as long as the ledger keeps it.
     pub retention_ms: Option<u64>,
+    pub dedup: Dedup,
     /// Its name on a bus, if it has one of its own.
     pub topic: Option<String>,
+}
+
+/// Which messages without a key are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dedup {
+    #[default]
+    Off,
+    /// Those of the same recipient with the same body.
+    Content,
 }
 
 /// How messages leave a queue.
@@ -78,6 +88,7 @@ pub const SMS: &str = "sms";
 
 const MODES: [(&str, PullMode); 2] = [("consume", PullMode::Consume), ("reserve", PullMode::Reserve)];
 const ORDERS: [(&str, Order); 2] = [("strict", Order::Strict), ("best-effort", Order::BestEffort)];
+const DEDUPS: [(&str, Dedup); 2] = [("off", Dedup::Off), ("content", Dedup::Content)];
 const ATTEMPTS_MAX: u64 = 1_000;
 const LEASE_MS_MAX: u64 = 12 * MS_MAX;
 /// A hundred years.
@@ -106,6 +117,7 @@ impl QueuesSettings {
     pub(super) fn read(reader: &mut Reader<'_>, tables: &[Table], sender: &SenderSettings) -> Self {
         let mode = reader.one_of("queue.mode", &MODES);
         let order = reader.one_of("queue.order", &ORDERS);
+        let dedup = reader.one_of("queue.dedup", &DEDUPS);
         let rule = QueueRule {
             order: order.unwrap_or_default(),
             pending_max: reader.number("queue.pending_max", 1..=PENDING_MAX),
@@ -124,6 +136,7 @@ impl QueuesSettings {
             lease_ms: reader.number("queue.lease_ms", 1_000..=LEASE_MS_MAX),
             attempts_max: u32::try_from(attempts_max).unwrap_or(1),
             retention_ms: retention(reader.number("queue.retention_minutes", 0..=RETENTION_MINUTES_MAX)),
+            dedup: dedup.unwrap_or_default(),
             topic: None,
         };
         let (view_max, pop_max) =

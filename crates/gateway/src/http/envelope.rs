@@ -1,11 +1,9 @@
 use bytes::Bytes;
-use tidegate_domain::{
-    Admission, Due, Fingerprint, Headers, Idempotency, IdempotencyKey, Lane, OnLimit, QueueName, Recipient,
-    Timestamp,
-};
+use tidegate_domain::{Admission, Due, Fingerprint, Headers, Lane, OnLimit, QueueName, Recipient, Timestamp};
 
 use super::Gateway;
 use super::fields::{Fields, Name, PRIORITY};
+use super::idempotency::Keyed;
 use super::times::instant;
 use super::{idempotency, trace};
 
@@ -91,18 +89,23 @@ impl Envelope {
 
     /// `caller` and `operation` keep the idempotency keys of callers and of routes apart.
     pub fn admission(
-        mut self,
+        self,
         gateway: &Gateway,
         (caller, operation): (&str, &str),
         queue: QueueName,
         body: Bytes,
     ) -> Admission {
         let now = gateway.clock.now();
-        let idempotency = self.key.as_deref().map(|key| Idempotency {
-            key: IdempotencyKey::new(caller, key),
-            fingerprint: self.fingerprint(operation, &queue, &body),
+        let (key, recipient) = (self.key.as_deref(), self.recipient.as_ref());
+        let keyed = Keyed { caller, key, queue: &queue, recipient, body: &body };
+        let keyed = keyed.idempotency(gateway, || self.fingerprint(operation, &queue, &body));
+        let mut headers = self.headers.clone();
+        // Before the key, which no caller's headers may hold.
+        trace::add(&mut headers, self.trace.as_deref());
+        let idempotency = keyed.map(|(shown, idempotency)| {
+            headers.set_key(shown);
+            idempotency
         });
-        trace::add(&mut self.headers, self.trace.as_deref());
         Admission {
             due: self.due(now).map_or(Due::Now, Due::At),
             expires: self.expires(gateway, &queue, now),
@@ -113,7 +116,7 @@ impl Envelope {
             charge: None,
             on_limit: OnLimit::Deny,
             idempotency,
-            headers: self.headers,
+            headers,
             ack_required: self.ack_required,
         }
     }

@@ -103,6 +103,7 @@ fn shown(message: &DeviceMessage) -> Value {
         "id": message.id.to_string(),
         "sequence": message.id.seq(),
         "queue": message.queue.as_str(),
+        "idempotencyKey": message.idempotency_key,
         "body": String::from_utf8_lossy(&message.body),
         "headers": headers,
         "admittedAt": iso(message.admitted_at),

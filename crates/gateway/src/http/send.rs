@@ -8,8 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    Admission, Admitted, Due, Fingerprint, Idempotency, IdempotencyKey, Lane, MessageId, OnLimit, Timestamp,
-    UserId, counted,
+    Admission, Admitted, Due, Fingerprint, Lane, MessageId, OnLimit, Timestamp, UserId, counted,
 };
 use tidegate_edge::{ApiError, Principal, read_json};
 
@@ -18,7 +17,7 @@ use super::answer::{self, iso, put_durability, put_rate_limit, weaker_durability
 use super::bus::put_degraded;
 use super::failure::{check_writable, from_ledger, overloaded};
 use super::fields::{Fields, MESSAGE, ON_LIMIT, PRIORITY, USER_ID};
-use super::idempotency::{REPLAY, note_duplicate};
+use super::idempotency::{Keyed, REPLAY, note_duplicate};
 use super::quota::unknown_user;
 use super::{Gateway, idempotency, trace};
 
@@ -82,12 +81,10 @@ async fn admit(
     let Ok(_permit) = gateway.intake.try_acquire() else {
         return Ok(("overloaded", overloaded().into_response()));
     };
-    let key =
-        idempotency::header_key(request.headers())?.map(|key| IdempotencyKey::new(&principal.name, key));
+    let key = idempotency::header_key(request.headers())?.map(str::to_owned);
     let trace = trace::of_request(request.headers());
     let order = Order::read(Fields::new(read_json(request, &gateway.limits).await?))?;
-    let mut admission = order.admission(gateway, key);
-    trace::add(&mut admission.headers, trace.as_deref());
+    let admission = order.admission(gateway, (&principal.name, key.as_deref()), trace.as_deref());
     if let (Some(accelerated), Err(unavailable)) = (&gateway.accelerated, writable) {
         let denial = accelerated.denial(&admission).await.ok_or(unavailable)?;
         return order.answer(gateway, denial).await;
@@ -110,7 +107,12 @@ impl Order {
         Ok(Self { user, message, lane, defers })
     }
 
-    fn admission(&self, gateway: &Gateway, key: Option<IdempotencyKey>) -> Admission {
+    fn admission(
+        &self,
+        gateway: &Gateway,
+        (caller, key): (&str, Option<&str>),
+        trace: Option<&str>,
+    ) -> Admission {
         let mut parts = vec![
             b"send".as_slice(),
             self.user.as_str().as_bytes(),
@@ -123,17 +125,27 @@ impl Order {
             parts.push(b"defer");
             on_limit = OnLimit::Defer { horizon_ms: gateway.defer_horizon_ms };
         }
+        let (recipient, body) = (self.user.as_recipient(), self.message.as_bytes());
+        let keyed = Keyed { caller, key, queue: &gateway.queue, recipient: Some(&recipient), body };
+        let mut headers = tidegate_domain::Headers::default();
+        // Before the key, which no caller's headers may hold.
+        trace::add(&mut headers, trace);
+        let idempotency =
+            keyed.idempotency(gateway, || Fingerprint::of(&parts)).map(|(shown, idempotency)| {
+                headers.set_key(shown);
+                idempotency
+            });
         Admission {
             queue: gateway.queue.clone(),
-            recipient: Some(self.user.as_recipient()),
+            recipient: Some(recipient),
             lane: self.lane,
             due: Due::Now,
             body: Bytes::copy_from_slice(self.message.as_bytes()),
             charge: Some(self.user.clone()),
             on_limit,
-            idempotency: key.map(|key| Idempotency { key, fingerprint: Fingerprint::of(&parts) }),
+            idempotency,
             expires: None,
-            headers: tidegate_domain::Headers::default(),
+            headers,
             ack_required: false,
         }
     }

@@ -39,6 +39,6 @@ impl Listening for Subscription {
 }
 
 fn shown(message: InboxMessage) -> DeviceMessage {
-    let InboxMessage { id, queue, headers, body, admitted_at, attempt } = message;
-    DeviceMessage { id, queue, headers, body, admitted_at, attempt }
+    let InboxMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt } = message;
+    DeviceMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt }
 }

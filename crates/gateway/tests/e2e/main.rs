@@ -21,6 +21,7 @@ mod gateway;
 mod health;
 mod inbox;
 mod inputs;
+mod keys;
 mod kills;
 mod ledger;
 mod lifecycle;

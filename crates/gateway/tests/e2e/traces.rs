@@ -80,4 +80,7 @@ fn a_trace_is_kept_on_every_way_in_and_changes_nothing_else() {
     let again = traced("/api/v1/messages", OTHER, &keyed);
     assert_eq!((again.status, &again.json()["id"]), (202, &first["id"]), "{again:?}");
     assert_eq!(kept(&gateway, &first["id"]), TRACE);
+    let headers = [("traceparent", TRACE), ("Idempotency-Key", "k2")];
+    let sent = post(gateway.address, "/api/send", &headers, &json!({"userId": "ann", "message": "y"}));
+    assert_eq!(kept(&gateway, &sent.json()["id"]), TRACE, "a key leaves the trace its place");
 }

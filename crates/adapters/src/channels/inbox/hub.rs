@@ -181,5 +181,5 @@ impl Place {
 
 fn bytes(message: &InboxMessage) -> usize {
     let headers: usize = message.headers.0.iter().map(|(name, value)| name.len() + value.len()).sum();
-    message.body.len() + headers + OVERHEAD_BYTES
+    message.body.len() + headers + message.idempotency_key.len() + OVERHEAD_BYTES
 }

@@ -17,7 +17,8 @@ const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature
 const TIDEGATE_ATTEMPT: HeaderName = HeaderName::from_static("tidegate-attempt");
 const TIDEGATE_QUEUE: HeaderName = HeaderName::from_static("tidegate-queue");
 const TIDEGATE_RECIPIENT: HeaderName = HeaderName::from_static("tidegate-recipient");
-const OWN_HEADERS: usize = 9;
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const OWN_HEADERS: usize = 10;
 const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
 
 /// A recipient is any text; a header's value is ASCII wherever it is sure to be understood.
@@ -61,6 +62,7 @@ impl Requests {
         let mut headers = self.headers(&claim.headers, "application/octet-stream")?;
         self.sign(&mut headers, claim.id.to_string(), body, now);
         headers.insert(TIDEGATE_ATTEMPT, HeaderValue::from(claim.attempt));
+        insert(&mut headers, IDEMPOTENCY_KEY, claim.headers.key_of(claim.id));
         insert(&mut headers, TIDEGATE_QUEUE, claim.queue.as_str().to_owned());
         if let Some(recipient) = &claim.recipient {
             let recipient = utf8_percent_encode(recipient.as_str(), ESCAPED).to_string();
@@ -83,6 +85,7 @@ impl Requests {
 
     /// A message's headers first, then ours: later ones win.
     fn headers(&self, travelling: &Headers, kind: &'static str) -> Result<HeaderMap, InvalidHeader> {
+        let travelling = travelling.given();
         travelling.check()?;
         let mut headers = HeaderMap::with_capacity(travelling.0.len() + self.fixed.len() + OWN_HEADERS);
         headers.insert(HOST, self.host.clone());

@@ -3,18 +3,19 @@ use std::ops::RangeInclusive;
 use tidegate_domain::{QueueName, QueueRule};
 
 use super::{
-    ATTEMPTS_MAX, ChannelKind, LEASE_MS_MAX, MODES, ORDERS, Outlet, PENDING_MAX, QueueSettings,
+    ATTEMPTS_MAX, ChannelKind, DEDUPS, LEASE_MS_MAX, MODES, ORDERS, Outlet, PENDING_MAX, QueueSettings,
     RETENTION_MINUTES_MAX, retention,
 };
 use crate::config::SenderSettings;
 use crate::config::layers::{Entry, Table};
 use crate::config::problem::{Problem, choose, did_you_mean};
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "name",
     "channel",
     "mode",
     "order",
+    "dedup",
     "lease_ms",
     "attempts_max",
     "retention_minutes",
@@ -61,6 +62,10 @@ impl<'a> Reading<'a> {
             Some(_) => self.choice("order", &ORDERS),
             None => Some(otherwise.rule.order),
         };
+        let dedup = match self.entry("dedup") {
+            Some(_) => self.choice("dedup", &DEDUPS),
+            None => Some(otherwise.dedup),
+        };
         let pushed = matches!(outlet, Some(Outlet::Channel(_)));
         let (lease_ms, attempts_max) = if pushed {
             (sender.lease_ms, sender.retry.attempts_max)
@@ -86,6 +91,7 @@ impl<'a> Reading<'a> {
         let attempts_max = attempts_max.and_then(|number| u32::try_from(number).ok());
         QueueSettings {
             topic,
+            dedup: dedup.unwrap_or_default(),
             outlet: outlet.unwrap_or(otherwise.outlet),
             rule: QueueRule {
                 order: order.unwrap_or_default(),

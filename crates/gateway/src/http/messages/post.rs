@@ -11,7 +11,7 @@ use tidegate_edge::{ApiError, Principal, read_json, read_json_or_array};
 use crate::http::admission::{Accepted, admit, check_any_admitted, configured, put_accepted};
 use crate::http::answer::{self, iso, put_durability, weaker_durability};
 use crate::http::bus::put_degraded;
-use crate::http::envelope::{Envelope, RECIPIENT};
+use crate::http::envelope::{Envelope, IDEMPOTENCY_KEY, RECIPIENT};
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
 use crate::http::{Gateway, idempotency, trace};
@@ -38,7 +38,7 @@ pub async fn send(
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
     let trace = trace::of_request(request.headers());
     let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
-    let admission = read(&gateway, &principal, &mut fields, (key, trace));
+    let admission = read(&gateway, &principal, &mut fields, Asked::Alone(key), trace);
     fields.finish()?;
     let admission =
         admission.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))?;
@@ -77,9 +77,8 @@ pub async fn send_many(
             continue;
         };
         let mut inner = Fields::new(object);
-        // One key for the batch is one for each of its places; no key that a caller can write looks like this.
         let of_place = key.as_ref().map(|key| format!("{key}\n{place}"));
-        batch.extend(read(&gateway, &principal, &mut inner, (of_place, trace.clone())));
+        batch.extend(read(&gateway, &principal, &mut inner, Asked::InBatch(of_place), trace.clone()));
         fields.absorb(inner, format_args!("messages[{place}]"));
     }
     fields.finish()?;
@@ -96,12 +95,20 @@ pub async fn send_many(
     Ok(response)
 }
 
-/// One message, or its faults in `fields`. A key or a trace of its own counts more than the request's.
+/// How a message is asked for, with the request's key.
+enum Asked {
+    Alone(Option<String>),
+    /// A message's own key counts more than its share of the batch's.
+    InBatch(Option<String>),
+}
+
+/// One message, or its faults in `fields`. A trace of its own counts more than the request's.
 fn read(
     gateway: &Gateway,
     principal: &Principal,
     fields: &mut Fields,
-    (key, trace): (Option<String>, Option<String>),
+    asked: Asked,
+    trace: Option<String>,
 ) -> Option<Admission> {
     let recipient = fields.parsed(RECIPIENT, Recipient::new);
     let body = fields.text(BODY);
@@ -119,6 +126,12 @@ fn read(
     envelope.recipient = Some(recipient?);
     envelope.headers = headers?;
     envelope.ack_required = ack_required?;
+    let key = match asked {
+        Asked::Alone(Some(key)) if envelope.key.as_ref().is_some_and(|own| *own != key) => {
+            return fields.fault(IDEMPOTENCY_KEY, "differs from the header Idempotency-Key: give it once");
+        }
+        Asked::Alone(key) | Asked::InBatch(key) => key,
+    };
     envelope.key = envelope.key.or(key);
     envelope.trace = trace;
     let body = Bytes::from(body?);
@@ -154,6 +167,7 @@ fn result(asked: &Admission, admitted: &Result<Accepted, ApiError>) -> Value {
         "queue": asked.queue.as_str(),
         "recipient": asked.recipient.as_ref().map(|recipient| recipient.as_str()),
         "priority": asked.lane.as_str(),
+        "idempotencyKey": asked.headers.key_of(accepted.id),
         "admittedAt": iso(accepted.at),
     });
     if let tidegate_domain::Due::At(at) = asked.due {

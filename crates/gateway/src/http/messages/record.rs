@@ -21,6 +21,7 @@ pub struct MessageAnswer<'a> {
     user_id: Option<&'a str>,
     priority: &'static str,
     status: &'static str,
+    idempotency_key: String,
     #[serde(flatten)]
     body: Option<Text<'a>>,
     admitted_at: String,
@@ -85,6 +86,7 @@ pub fn answer<'a>(record: &'a MessageRecord, principal: &Principal) -> MessageAn
         user_id: record.user.as_ref().map(|user| user.as_str()),
         priority: record.lane.as_str(),
         status: status(record.status),
+        idempotency_key: record.headers.key_of(record.id),
         body,
         admitted_at: iso(record.admitted_at),
         due_at: iso(record.due_at),
@@ -114,8 +116,9 @@ fn retry_count(attempts: &[AttemptRecord]) -> u32 {
 }
 
 fn headers(headers: &Headers) -> Option<Map<String, Value>> {
-    let pairs = headers.0.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
-    (!headers.0.is_empty()).then(|| pairs.collect())
+    let given = headers.given().0;
+    let pairs = given.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
+    (!given.is_empty()).then(|| pairs.collect())
 }
 
 fn attempt<'a>(record: &AttemptRecord, reason: Option<Cow<'a, str>>) -> AttemptAnswer<'a> {
