@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use tidegate_domain::{Lane, Turn};
+use tidegate_domain::{Lane, QueueRule, Turn};
 
 /// What a consumer has received and not yet given out, by lane. Bounded by whoever fills it: see [`len`](Lanes::len).
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl<T> Lanes<T> {
 
     fn next(&mut self) -> Option<T> {
         let mut lanes: Vec<_> = self.waiting.iter_mut().filter(|lane| !lane.is_empty()).collect();
-        let place = self.turn.choose(lanes.len());
+        let place = self.turn.choose(lanes.len(), QueueRule::HIGHER_PER_LOWER);
         lanes.get_mut(place)?.pop_front()
     }
 }

@@ -19,8 +19,9 @@ pub trait Ledger: Debug + Send + Sync + 'static {
     async fn admit(&self, batch: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError>;
 
     /// Leases up to `max` messages of a queue, waiting up to `wait_ms` for the first. Chosen are due heads of
-    /// recipient chains: higher lanes first, but one of a lower lane for every ten of higher ones while both
-    /// wait; within a lane by due time, then by admission. A chain counts as the highest lane waiting in it.
+    /// recipient chains: higher lanes first, but one of a lower lane for so many of higher ones while both wait as
+    /// the queue's rule says; within a lane by due time, then by admission. A chain counts as the highest lane waiting
+    /// in it.
     /// At most one message of a recipient is leased at a time. A lease that ends unsettled makes its message
     /// claimable again, with the next attempt number.
     ///

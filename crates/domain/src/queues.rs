@@ -153,6 +153,8 @@ pub struct QueueRule {
     pub pending_max: u64,
     /// And beyond which none is.
     pub pending_hard_max: u64,
+    /// While both wait: how many messages of higher lanes go before one of a lower lane does.
+    pub higher_per_lower: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -166,11 +168,18 @@ pub enum Order {
 
 impl Default for QueueRule {
     fn default() -> Self {
-        Self { order: Order::Strict, pending_max: u64::MAX, pending_hard_max: u64::MAX }
+        Self {
+            order: Order::Strict,
+            pending_max: u64::MAX,
+            pending_hard_max: u64::MAX,
+            higher_per_lower: Self::HIGHER_PER_LOWER,
+        }
     }
 }
 
 impl QueueRule {
+    pub const HIGHER_PER_LOWER: u32 = 10;
+
     pub fn lets_in(&self, pending: u64, lane: Lane) -> bool {
         has_room(pending, lane, self.pending_max, self.pending_hard_max)
     }

@@ -1,7 +1,4 @@
-/// After so many choices that passed over a lower lane, a lower lane has its turn.
-const STREAK_MAX: u32 = 10;
-
-/// Whose turn it is among the lanes of a queue: the highest, but one of a lower lane for every ten of higher ones.
+/// Whose turn it is among the lanes of a queue: the highest, but one of a lower lane for so many of higher ones.
 #[derive(Debug, Default, Clone)]
 pub struct Turn {
     streak: u32,
@@ -11,12 +8,12 @@ pub struct Turn {
 impl Turn {
     /// Which of so many lanes that have something, counted from the highest. Of two lower lanes the nearer and the lowest
     /// take turns, so that neither starves behind the other.
-    pub fn choose(&mut self, lanes: usize) -> usize {
+    pub fn choose(&mut self, lanes: usize, higher_per_lower: u32) -> usize {
         if lanes <= 1 {
             self.streak = 0;
             return 0;
         }
-        if self.streak < STREAK_MAX {
+        if self.streak < higher_per_lower {
             self.streak += 1;
             return 0;
         }
@@ -33,7 +30,7 @@ mod tests {
     #[test]
     fn a_lower_lane_has_one_turn_in_eleven_and_the_lower_two_alternate() {
         let mut turn = Turn::default();
-        let chosen: Vec<_> = (0..44).map(|_| turn.choose(3)).collect();
+        let chosen: Vec<_> = (0..44).map(|_| turn.choose(3, 10)).collect();
         assert_eq!((chosen[10], chosen[21], chosen[32], chosen[43]), (1, 2, 1, 2));
         assert_eq!(chosen.iter().filter(|lane| **lane == 0).count(), 40);
     }
@@ -41,9 +38,9 @@ mod tests {
     #[test]
     fn a_lane_alone_forgets_the_streak() {
         let mut turn = Turn::default();
-        (0..10).for_each(|_| assert_eq!(turn.choose(2), 0));
-        assert_eq!(turn.choose(1), 0);
-        (0..10).for_each(|_| assert_eq!(turn.choose(2), 0));
-        assert_eq!(turn.choose(2), 1);
+        (0..10).for_each(|_| assert_eq!(turn.choose(2, 10), 0));
+        assert_eq!(turn.choose(1, 10), 0);
+        (0..10).for_each(|_| assert_eq!(turn.choose(2, 10), 0));
+        assert_eq!(turn.choose(2, 10), 1);
     }
 }

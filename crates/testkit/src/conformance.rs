@@ -116,6 +116,7 @@ macro_rules! conformance_cases {
             claims::parallel_claims_never_share_a_message,
             lanes::higher_lanes_go_first,
             lanes::a_lower_lane_has_its_turn_after_ten_higher,
+            lanes::a_queues_rule_says_how_many_higher_go_before_a_lower,
             lanes::two_lower_lanes_take_turns,
             lanes::a_lane_without_competition_builds_no_streak,
             lanes::a_chain_counts_as_the_highest_lane_waiting_in_it,

@@ -62,6 +62,8 @@ pub struct Setup {
 pub const LOOSE: &str = "loose";
 /// A queue that holds four messages, and six if they are urgent.
 pub const NARROW: &str = "narrow";
+/// A queue that hands out one of a lower lane for two of higher ones.
+pub const FAIR: &str = "fair";
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
@@ -83,7 +85,7 @@ impl Default for Setup {
             slots_max: 400,
             slot_retention_ms: DAY_MS,
             batch_bytes_max: BATCH_BYTES_MAX,
-            queue_rules: vec![named(LOOSE, loose()), named(NARROW, narrow(4, 6))],
+            queue_rules: vec![named(LOOSE, loose()), named(NARROW, narrow(4, 6)), named(FAIR, fair(2))],
         }
     }
 }
@@ -105,6 +107,10 @@ pub(crate) fn loose() -> QueueRule {
 
 pub(crate) fn narrow(pending_max: u64, pending_hard_max: u64) -> QueueRule {
     QueueRule { pending_max, pending_hard_max, ..QueueRule::default() }
+}
+
+pub(crate) fn fair(higher_per_lower: u32) -> QueueRule {
+    QueueRule { higher_per_lower, ..QueueRule::default() }
 }
 
 impl Opened {

@@ -45,7 +45,8 @@ pub struct ModelBackend {
 
 impl ModelLedger {
     pub fn new(setup: Setup) -> Self {
-        Self { setup, rules: Mutex::default(), one_moment: AtomicBool::new(false) }
+        let rules = Rules::new(setup.queue_rules.clone());
+        Self { setup, rules: Mutex::new(rules), one_moment: AtomicBool::new(false) }
     }
 
     /// What a restart does to a ledger: leases are void and unspent, everything answered stays.

@@ -10,8 +10,6 @@ mod pluck;
 
 pub(super) use pluck::Plucked;
 
-/// After this many claims from a higher lane, one from a lower lane goes first.
-const STREAK_MAX: u32 = 10;
 const NONE: u32 = u32::MAX;
 /// Room for so many messages is kept when there are none.
 const KEPT_MIN: usize = 4_096;
@@ -228,15 +226,16 @@ impl Line {
         }
     }
 
-    /// Chooses the next claimable message of a queue and takes it from its lane.
-    pub(super) fn take(&mut self, queue: u16, now: Timestamp) -> Option<Slot> {
+    /// Chooses the next claimable message of a queue and takes it from its lane. After so many of higher lanes, one from a
+    /// lower lane goes first.
+    pub(super) fn take(&mut self, queue: u16, higher_per_lower: u32, now: Timestamp) -> Option<Slot> {
         let lanes = self.queues.get_mut(usize::from(queue))?;
         let ready = |lane: &usize| lanes.heads[*lane].first().is_some_and(|head| head.0 <= now);
         let highest = (0..3).find(ready)?;
         let lower = (highest + 1..3).find(ready);
         let lowest = (highest + 1..3).rev().find(ready);
         let chosen = match (lower, lowest) {
-            (Some(lower), Some(lowest)) if lanes.turn.streak >= STREAK_MAX => {
+            (Some(lower), Some(lowest)) if lanes.turn.streak >= higher_per_lower => {
                 lanes.turn.streak = 0;
                 lanes.turn.lowest = !lanes.turn.lowest;
                 if lanes.turn.lowest { lower } else { lowest }

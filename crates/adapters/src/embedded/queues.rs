@@ -62,6 +62,10 @@ impl QueueBook {
         lane == Lane::High || self.get(id).is_none_or(|queue| !queue.backlog)
     }
 
+    pub(super) fn rule(&self, id: u16) -> QueueRule {
+        self.get(id).map(|queue| queue.rule).unwrap_or_default()
+    }
+
     pub(super) fn is_strict(&self, id: u16) -> bool {
         self.get(id).is_none_or(|queue| queue.rule.order == Order::Strict)
     }

@@ -94,6 +94,7 @@ const LEASE_MS_MAX: u64 = 12 * MS_MAX;
 /// A hundred years.
 const RETENTION_MINUTES_MAX: u64 = 52_560_000;
 const PENDING_MAX: u64 = 1_000_000_000;
+const SHARE_MAX: u64 = 1_000_000;
 const QUEUES_MAX: usize = 1_000;
 
 impl QueuesSettings {
@@ -122,6 +123,7 @@ impl QueuesSettings {
             order: order.unwrap_or_default(),
             pending_max: reader.number("queue.pending_max", 1..=PENDING_MAX),
             pending_hard_max: reader.number("queue.pending_hard_max", 1..=PENDING_MAX),
+            higher_per_lower: share(reader.number("queue.higher_per_lower", 1..=SHARE_MAX)),
         };
         if rule.pending_hard_max < rule.pending_max
             && reader.are_sound(["queue.pending_max", "queue.pending_hard_max"])
@@ -176,6 +178,10 @@ fn read_named(
         });
     }
     named
+}
+
+fn share(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(QueueRule::HIGHER_PER_LOWER)
 }
 
 fn retention(minutes: u64) -> Option<u64> {

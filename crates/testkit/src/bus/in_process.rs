@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tidegate_domain::{Bus, BusError, BusHealth, Claim, Consumer, QueueName, Turn};
+use tidegate_domain::{Bus, BusError, BusHealth, Claim, Consumer, QueueName, QueueRule, Turn};
 use tokio::sync::Notify;
 
 use super::BusBackend;
@@ -157,7 +157,7 @@ impl InProcessConsumer {
         let mut taken = Vec::new();
         while taken.len() < max {
             let mut full: Vec<_> = lanes.iter_mut().filter(|lane| !lane.is_empty()).collect();
-            let place = self.turn.choose(full.len());
+            let place = self.turn.choose(full.len(), QueueRule::HIGHER_PER_LOWER);
             match full.get_mut(place).and_then(|lane| lane.pop_front()) {
                 Some(Record::Claim(claim)) => taken.push(*claim),
                 Some(Record::Strange) => {}

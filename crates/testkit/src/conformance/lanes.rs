@@ -3,7 +3,7 @@
 use tidegate_domain::{Clock, Due, Lane, Outcome, Settled};
 
 use super::steps::{Draft, sms, texts};
-use crate::Harness;
+use crate::{FAIR, Harness};
 
 pub async fn higher_lanes_go_first(h: &Harness) {
     let past = Due::At(h.clock.now().minus_ms(1_000));
@@ -20,6 +20,14 @@ pub async fn a_lower_lane_has_its_turn_after_ten_higher(h: &Harness) {
     let lows: Vec<_> = places(&order, "low");
     assert_eq!(lows, [10, 21, 27]);
     assert_eq!(order[10], "low0");
+}
+
+pub async fn a_queues_rule_says_how_many_higher_go_before_a_lower(h: &Harness) {
+    h.put_all(many(Lane::Low, "low", 3).map(|draft| draft.on(FAIR))).await;
+    h.put_all(many(Lane::High, "high", 7).map(|draft| draft.on(FAIR))).await;
+    let mut order = texts(&h.claim_from(FAIR, 4).await);
+    order.extend(texts(&h.pop_from(FAIR, 9).await));
+    assert_eq!(places(&order, "low"), [2, 5, 8]);
 }
 
 pub async fn two_lower_lanes_take_turns(h: &Harness) {

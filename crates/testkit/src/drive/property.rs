@@ -2,7 +2,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::TestCaseError;
 
 use super::{Op, drive, ops, queue_ops, slot_ops};
-use crate::harness::{loose, named, narrow};
+use crate::harness::{fair, loose, named, narrow};
 use crate::seeds::property;
 use crate::{Backend, Harness, ModelLedger, Setup};
 
@@ -61,7 +61,11 @@ pub(super) fn compare_sequences<B: Backend, S, F>(
                 slots_max: SLOTS_MAX,
                 slot_retention_ms: SLOT_RETENTION_MS,
                 batch_bytes_max: BATCH_BYTES_MAX,
-                queue_rules: vec![named("queue2", loose()), named("queue3", narrow(3, 5))],
+                queue_rules: vec![
+                    named("queue1", fair(1)),
+                    named("queue2", loose()),
+                    named("queue3", narrow(3, 5)),
+                ],
                 ..Setup::default()
             };
             let model = ModelLedger::new(setup.clone());

@@ -1,8 +1,8 @@
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
     Admission, Admitted, Advanced, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Idempotency,
-    Lane, MessageId, MessageRecord, OnLimit, Order, Outcome, QueueName, Settled, Settlement, Status,
-    Timestamp, UserId,
+    Lane, MessageId, MessageRecord, OnLimit, Order, Outcome, QueueName, QueueRule, Settled, Settlement,
+    Status, Timestamp, UserId,
 };
 
 use super::quotas::Account;
@@ -24,6 +24,7 @@ pub struct Rules {
     pub(super) paused: Vec<QueueName>,
     /// Queues of the settings that were paused or resumed, with or without messages.
     pub(super) met: Vec<QueueName>,
+    queue_rules: Vec<(QueueName, QueueRule)>,
 }
 
 #[derive(Debug)]
@@ -34,6 +35,10 @@ struct UsedKey {
 }
 
 impl Rules {
+    pub fn new(queue_rules: Vec<(QueueName, QueueRule)>) -> Self {
+        Self { queue_rules, ..Self::default() }
+    }
+
     pub fn restart(&mut self) {
         self.turns.clear();
         for row in &mut self.rows {
@@ -346,7 +351,9 @@ impl Rules {
 
     pub(super) fn turn(&mut self, queue: &QueueName) -> &mut Turn {
         if !self.turns.iter().any(|turn| turn.queue == *queue) {
-            self.turns.push(Turn::new(queue.clone()));
+            let rule = self.queue_rules.iter().find(|(name, _)| name == queue);
+            let rule = rule.map_or_else(QueueRule::default, |(_, rule)| *rule);
+            self.turns.push(Turn::new(queue.clone(), rule.higher_per_lower));
         }
         self.turns.iter_mut().find(|turn| turn.queue == *queue).expect("just made")
     }

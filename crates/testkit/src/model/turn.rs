@@ -1,19 +1,18 @@
 use tidegate_domain::QueueName;
 
-/// After so many choices that passed over a lower lane, a lower lane has its turn.
-const STREAK_MAX: u32 = 10;
-
 /// Whose turn it is among the lanes of a queue. Memory only: a restart forgets it.
 #[derive(Debug, Clone)]
 pub struct Turn {
     pub queue: QueueName,
+    /// After so many choices that passed over a lower lane, a lower lane has its turn.
+    higher_per_lower: u32,
     streak: u32,
     lowest: bool,
 }
 
 impl Turn {
-    pub fn new(queue: QueueName) -> Self {
-        Self { queue, streak: 0, lowest: false }
+    pub fn new(queue: QueueName, higher_per_lower: u32) -> Self {
+        Self { queue, higher_per_lower, streak: 0, lowest: false }
     }
 
     /// Which of the lanes that have a candidate, counted from the highest. Of two lower lanes the nearer and
@@ -23,7 +22,7 @@ impl Turn {
             self.streak = 0;
             return 0;
         }
-        if self.streak < STREAK_MAX {
+        if self.streak < self.higher_per_lower {
             self.streak += 1;
             return 0;
         }

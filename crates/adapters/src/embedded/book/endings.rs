@@ -49,10 +49,11 @@ impl Book {
             return popped;
         };
         group.undo.push(Undo::Turn(queue, self.line.turn(queue)));
+        let higher_per_lower = self.queues.rule(queue).higher_per_lower;
         let (mut passed, mut bytes) = (Vec::new(), 0);
         while popped.taken.len() < max && popped.unread.len() < UNREADABLE_MAX {
             let turn = self.line.turn(queue);
-            let Some(slot) = self.line.take(queue, now) else { break };
+            let Some(slot) = self.line.take(queue, higher_per_lower, now) else { break };
             let entry = self.line.entry(slot);
             let (seq, tries, due, body_bytes) =
                 (entry.seq, entry.tries, entry.due, entry.body_bytes as usize);

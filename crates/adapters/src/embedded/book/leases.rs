@@ -33,10 +33,11 @@ impl Book {
         let Some(queue) = self.queues.id(queue).filter(|queue| self.queues.hands_out(*queue)) else {
             return Vec::new();
         };
+        let higher_per_lower = self.queues.rule(queue).higher_per_lower;
         let (mut leased, mut bytes) = (Vec::new(), 0);
         while leased.len() < max {
             let turn = self.line.turn(queue);
-            let Some(slot) = self.line.take(queue, now) else { break };
+            let Some(slot) = self.line.take(queue, higher_per_lower, now) else { break };
             let entry = self.line.entry(slot);
             let (due, tries) = (entry.due, entry.tries);
             bytes += entry.body_bytes as usize;

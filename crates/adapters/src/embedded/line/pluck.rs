@@ -121,7 +121,7 @@ mod tests {
     fn taken(line: &mut Line, max: usize) -> Vec<(u64, Plucked)> {
         let mut all = Vec::new();
         while all.len() < max
-            && let Some(slot) = line.take(0, NOW)
+            && let Some(slot) = line.take(0, 10, NOW)
         {
             all.push((line.entry(slot).seq, line.pluck(slot)));
         }

@@ -4,13 +4,13 @@ use tidegate_domain::{QueueName, QueueRule};
 
 use super::{
     ATTEMPTS_MAX, ChannelKind, DEDUPS, LEASE_MS_MAX, MODES, ORDERS, Outlet, PENDING_MAX, QueueSettings,
-    RETENTION_MINUTES_MAX, retention,
+    RETENTION_MINUTES_MAX, SHARE_MAX, retention, share,
 };
 use crate::config::SenderSettings;
 use crate::config::layers::{Entry, Table};
 use crate::config::problem::{Problem, choose, did_you_mean};
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "channel",
     "mode",
@@ -21,6 +21,7 @@ const KEYS: [&str; 11] = [
     "retention_minutes",
     "pending_max",
     "pending_hard_max",
+    "higher_per_lower",
     "topic",
 ];
 
@@ -84,6 +85,8 @@ impl<'a> Reading<'a> {
             let what = format!("{hard_max} is below pending_max ({max})");
             self.problem("pending_hard_max", what, "raise this, or lower the other");
         }
+        let higher_per_lower =
+            self.whole("higher_per_lower", 1..=SHARE_MAX, otherwise.rule.higher_per_lower.into());
         if let Some(what) = lease_ms.filter(|_| pushed).and_then(|ms| sender.too_short(ms)) {
             self.problem("lease_ms", what, "raise the lease");
         }
@@ -97,6 +100,7 @@ impl<'a> Reading<'a> {
                 order: order.unwrap_or_default(),
                 pending_max: pending_max.unwrap_or(1),
                 pending_hard_max: hard_max.unwrap_or(1),
+                higher_per_lower: higher_per_lower.map_or(otherwise.rule.higher_per_lower, share),
             },
             lease_ms: lease_ms.unwrap_or(otherwise.lease_ms),
             attempts_max: attempts_max.unwrap_or(1),

@@ -71,17 +71,18 @@ BEGIN
 END
 $$;
 
--- Chooses up to so many due heads: higher lanes first, but one of a lower lane for every ten of higher ones. `streak` and
+-- Chooses up to so many due heads: higher lanes first, but one of a lower lane for every p_share of higher ones. `streak` and
 -- `lowest` are the turn of the caller's process: how many passed over a lower lane, and which lower lane came last.
 CREATE FUNCTION choose(
-    p_queue text, p_max integer, p_now bigint, INOUT streak integer, INOUT lowest boolean, OUT chosen bigint[]
+    p_queue text, p_max integer, p_now bigint, p_share integer, INOUT streak integer, INOUT lowest boolean,
+    OUT chosen bigint[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     high bigint[]; normal bigint[]; low bigint[];
     h integer := 1; m integer := 1; l integer := 1;
     lanes integer; lane integer;
     -- Lower lanes are asked for no more than their turns, and what higher ones leave over.
-    turns integer := p_max / 10 + 2;
+    turns integer := p_max / p_share + 2;
 BEGIN
     chosen := '{}';
     IF (SELECT q.paused FROM queue q WHERE q.name = p_queue) THEN
@@ -108,7 +109,7 @@ BEGIN
         lane := 1;
         IF lanes = 1 THEN
             streak := 0;
-        ELSIF streak < 10 THEN
+        ELSIF streak < p_share THEN
             streak := streak + 1;
         ELSE
             streak := 0;
@@ -163,7 +164,7 @@ $$;
 -- messages meanwhile.
 CREATE FUNCTION claim(
     p_queue text, p_max integer, p_lease_ms bigint, p_streak integer, p_lowest boolean, p_in_transit_max integer,
-    p_bytes bigint
+    p_bytes bigint, p_share integer
 ) RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
@@ -186,7 +187,7 @@ BEGIN
     -- In this order: what ends may wait for its chain's head, with no other one in hand.
     PERFORM expire(p_queue, now, 1000);
     lapsed := lapse(p_queue, now, 1000);
-    SELECT * INTO turn FROM choose(p_queue, p_max, now, p_streak, p_lowest);
+    SELECT * INTO turn FROM choose(p_queue, p_max, now, p_share, p_streak, p_lowest);
     IF cardinality(turn.chosen) = 0 THEN
         RETURN;
     END IF;
@@ -194,7 +195,7 @@ BEGIN
         fits := fitting(turn.chosen, p_bytes, true);
         IF fits < cardinality(turn.chosen) THEN
             -- The turn of those that are left is not over.
-            SELECT * INTO turn FROM choose(p_queue, fits, now, p_streak, p_lowest);
+            SELECT * INTO turn FROM choose(p_queue, fits, now, p_share, p_streak, p_lowest);
         END IF;
     END IF;
     claim_number := nextval('lease_seq');

@@ -24,8 +24,11 @@ BEGIN
 END
 $$;
 
--- Takes up to so many messages for good, with bodies of no more than so many bytes save for the first. What is taken lets its chain's next one step forward, which may be taken too.
-CREATE FUNCTION pop(p_queue text, p_max integer, p_streak integer, p_lowest boolean, p_bytes bigint)
+-- Takes up to so many messages for good, with bodies of no more than so many bytes save for the first. What is taken lets
+-- its chain's next one step forward, which may be taken too.
+CREATE FUNCTION pop(
+    p_queue text, p_max integer, p_streak integer, p_lowest boolean, p_bytes bigint, p_share integer
+)
 RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
@@ -49,7 +52,7 @@ BEGIN
     PERFORM expire(p_queue, now, 1000);
     lapsed := lapse(p_queue, now, 1000);
     WHILE taken < p_max LOOP
-        SELECT * INTO turn FROM choose(p_queue, least(p_max - taken, pace), now, p_streak, p_lowest);
+        SELECT * INTO turn FROM choose(p_queue, least(p_max - taken, pace), now, p_share, p_streak, p_lowest);
         EXIT WHEN cardinality(turn.chosen) = 0;
         -- Chains that somebody changes just now are left to the next pop: it must not wait with locks in its hands.
         free := ARRAY(
@@ -62,7 +65,7 @@ BEGIN
         seqs := seqs[1:fits];
         IF cardinality(seqs) < cardinality(turn.chosen) THEN
             -- The turn of those that were not taken is not over.
-            SELECT * INTO turn FROM choose(p_queue, cardinality(seqs), now, p_streak, p_lowest);
+            SELECT * INTO turn FROM choose(p_queue, cardinality(seqs), now, p_share, p_streak, p_lowest);
             seqs := turn.chosen;
             pace := 1;
         ELSE
