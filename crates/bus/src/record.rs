@@ -25,7 +25,7 @@ struct Record {
     message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     message_base64: Option<String>,
-    /// For whoever wants to drop repetitions: the message's id, unless its caller gave it a key, or its content did.
+    /// Lets a receiver drop repetitions: the message's id, unless its caller gave it a key, or its content did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     idempotency_key: Option<String>,
     /// Counts from 1 over the message's whole life.

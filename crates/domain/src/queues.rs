@@ -31,7 +31,7 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// admitted or requeued.
     async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError>;
 
-    /// Takes messages back that nobody holds a lease on and that no channel has.
+    /// Takes messages back that are under no lease and that no channel has.
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError>;
 
     /// Messages that match, oldest first. A page may hold fewer than asked for, even none, and still name a next

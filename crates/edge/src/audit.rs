@@ -26,7 +26,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Of somebody who may signal the process.
+    /// A signal to the process: it carries no principal.
     pub fn of_signal(name: &'static str) -> Self {
         Self { principal: Some(Arc::from(name)), request_id: None }
     }

@@ -188,7 +188,7 @@ impl Inner {
         Step::Refused(Box::new((error, question)))
     }
 
-    /// None for probes: whoever probes takes a 429 for an illness, and restarts the gateway.
+    /// None for probes: an orchestrator takes a 429 for an illness, and restarts the gateway.
     fn gate_of(&self, request: &Request) -> Option<&PolicyGate> {
         self.gate.as_ref().filter(|_| !is_probe(request.uri().path()))
     }

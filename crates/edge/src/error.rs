@@ -42,7 +42,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Rounded up, so that whoever waits that long is not early.
+    /// Rounded up, so that a client that waits that long is not early.
     pub fn retry_after_s(&self) -> Option<u64> {
         self.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1))
     }

@@ -250,7 +250,7 @@ pub fn check_url(options: &Options) -> Result<(), OpenError> {
     config(options).map(drop)
 }
 
-/// Whether there is anybody to trust, in the file or on this system.
+/// Whether there is a root certificate, in the file or on this system.
 pub fn check_roots(roots: Option<&std::path::Path>) -> Result<(), OpenError> {
     tls(roots).map(drop)
 }

@@ -47,7 +47,7 @@ const ROUNDS_MAX: usize = 4;
 /// **Rules** are versioned in `{prefix}:rule:POLICY`. The rule that was put in force last, by whichever gateway, is
 /// the one whose capacity and rate count for all of them. `{prefix}:rule::changed` says when rules last changed; every
 /// gateway looks at it twice a second, and learns earlier when it meets a bucket that was kept under a newer rule, or
-/// connects anew. Only a start and a reload put a rule in force; whoever connects to a Redis that was emptied puts back the
+/// connects anew. Only a start and a reload put a rule in force; a gateway that connects to an emptied Redis puts back the
 /// newest version it knows, under its old number. A reload that Redis could not be told of counts by the moment it was
 /// made: one that another gateway made later stays in force. A bucket is brought up to date when it is next used, as if
 /// it had been at the moment of the change.

@@ -124,7 +124,7 @@ impl Link {
         self.connection.load().as_ref().map(|connection| connection.as_ref().clone())
     }
 
-    /// A call that no request waits for, beside the others: it takes nobody's place, and tells the breaker only of a
+    /// A call that no request waits for, beside the others: it takes no place of a request, and tells the breaker only of a
     /// connection that broke.
     pub async fn aside<T>(
         &self,

@@ -87,7 +87,7 @@ impl Directory {
         &self.database
     }
 
-    /// Lets others in. The file stays open: somebody may still read.
+    /// Releases the lock. The file stays open: a reader may still use its connection.
     ///
     /// Closing the file would not do: a child that is just being started by another thread holds a copy of it until
     /// it runs its own program, and the lock with it.
@@ -95,7 +95,7 @@ impl Directory {
         let _ = self.lock.unlock();
     }
 
-    /// Puts a whole database in the place of this one, and locks it before anybody can see it.
+    /// Puts a whole database in the place of this one, and locks it before another process can see it.
     pub(super) fn replace(&mut self, whole: &Path) -> std::io::Result<()> {
         let lock = lock_file(whole)?.ok_or_else(|| std::io::Error::other("the new database is in use"))?;
         fs::rename(whole, &self.database)?;
@@ -158,7 +158,7 @@ fn is_same(file: &File, path: &Path) -> std::io::Result<bool> {
     Ok((file.dev(), file.ino()) == (named.dev(), named.ino()))
 }
 
-/// Of whoever wrote it last.
+/// The pid of the process that wrote the file last.
 fn pid(path: &Path) -> Option<String> {
     let pid = fs::read_to_string(path.join(PID_FILE)).ok()?;
     Some(pid.trim().to_owned()).filter(|pid| !pid.is_empty() && pid.len() < 32)

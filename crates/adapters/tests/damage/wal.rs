@@ -82,7 +82,7 @@ fn a_flipped_bit_in_any_frame_is_found() {
     }
 }
 
-/// A commit that was being written when the machine stopped: nobody was told of it.
+/// A commit that was being written when the machine stopped: no caller was answered.
 #[test]
 fn a_torn_commit_that_was_never_answered_needs_no_operator() {
     let (mut subject, before) = killed();

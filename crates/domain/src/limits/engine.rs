@@ -128,7 +128,7 @@ impl Policies {
         }
     }
 
-    /// Should the store go away, whoever falls back starts from what was last seen there: an outage is not a second
+    /// Should the store go away, the fallback bucket starts from what was last seen there: an outage is not a second
     /// helping.
     fn remember(&self, asked: &[Asked<'_>], taken: &Taken) {
         let Some(local) = &self.local else { return };

@@ -54,7 +54,7 @@ pub(super) enum Refusal {
 }
 
 impl Line {
-    /// The verdict comes by the receiver, or its sender is dropped when somebody else needs the place more.
+    /// The verdict comes by the receiver, or its sender is dropped when a client with fewer failures takes the place.
     pub fn join(
         &self,
         attempt: Attempt,
@@ -97,7 +97,7 @@ impl Line {
         }
     }
 
-    /// Nobody is verified any more; those who wait are sent away.
+    /// No password is verified any more; the waiting ones are given up.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;

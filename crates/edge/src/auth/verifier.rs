@@ -115,7 +115,7 @@ impl Verifier {
         }
     }
 
-    /// None when nobody waits for it any more.
+    /// None when no request waits for it any more.
     fn judge(&self, waiting: &Waiting, memory: &mut Memory) -> Option<Verdict> {
         let attempt = &waiting.attempt;
         if waiting.requests.iter().all(|request| request.is_closed()) {

@@ -97,7 +97,7 @@ pub(super) fn debug(degraded: bool, tightest: Option<(&Policy, Tightest)>) -> He
     headers
 }
 
-/// Rounded up, so that whoever waits that long is not early.
+/// Rounded up, so that a client that waits that long is not early.
 fn seconds(ns: u64) -> u64 {
     ns.div_ceil(SECOND_NS)
 }

@@ -9,7 +9,7 @@ use crate::ApiError;
 const FIELDS_MAX: usize = 100;
 /// The longest target that [`Uri`] takes.
 const TARGET_BYTES_MAX: usize = 65_534;
-/// Beyond, a length is nobody's, and sums with it would overflow.
+/// A longer length fits into no limit, and sums with it would overflow.
 const CONTENT_LENGTH_MAX: u64 = u64::MAX >> 1;
 /// For the stand-in of a head that is not valid itself.
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"];

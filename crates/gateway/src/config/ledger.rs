@@ -39,7 +39,7 @@ pub struct EmbeddedSettings {
 
 #[derive(Clone)]
 pub struct PostgresSettings {
-    /// May hold a password. Whoever dials it checks it.
+    /// May hold a password. The PostgreSQL client checks it.
     pub url: String,
     pub tls: bool,
     /// The file of certificates that the server's is checked against; the system's when there is none.
@@ -133,7 +133,7 @@ impl EmbeddedSettings {
 
 impl PostgresSettings {
     fn read(reader: &mut Reader<'_>, shared: SharedSettings) -> Self {
-        // Whoever dials it checks it.
+        // The PostgreSQL client checks it.
         let url = reader.text("postgres.url");
         let switch = [("off", false), ("on", true)];
         let tls = reader.one_of("postgres.tls", &switch);

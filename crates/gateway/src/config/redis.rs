@@ -14,7 +14,7 @@ pub enum BucketsSettings {
 
 #[derive(Clone)]
 pub struct RedisSettings {
-    /// May hold a password. Whoever dials it checks it.
+    /// May hold a password. The Redis client checks it.
     pub url: String,
     /// The file of certificates that the server's is checked against; the system's when there is none.
     pub tls_roots: Option<PathBuf>,

@@ -45,7 +45,7 @@ pub struct Keyed<'a> {
 
 impl Keyed<'_> {
     /// The key as it is shown, and as it is remembered: the caller's, or where the queue says `dedup = "content"`, one made
-    /// from recipient and body, whoever sends them. `None`: the message's id is its key.
+    /// from recipient and body, for all callers alike. `None`: the message's id is its key.
     pub fn idempotency(
         &self,
         gateway: &Gateway,

@@ -6,7 +6,7 @@ const NAME: &str = "traceparent";
 const LENGTH: usize = 55;
 
 /// The W3C trace context that a request belongs to, to travel with its messages: each attempt then belongs to the same
-/// trace. One that makes no sense is ignored, as the standard wants it: nobody's message fails for the sake of a trace.
+/// trace. One that makes no sense is ignored, as the standard wants it: no message fails for the sake of a trace.
 pub fn of_request(headers: &HeaderMap) -> Option<String> {
     let mut values = headers.get_all(NAME).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };

@@ -52,7 +52,7 @@ impl Backoff {
         }
     }
 
-    /// An outage is told once. A defect stays until somebody mends it, so it is told again, ever less often.
+    /// An outage is told once. A defect stays until it is mended, so it is told again, ever less often.
     pub fn failed(&mut self, error: &impl Failure) {
         metrics::counter!("tidegate_sender_ledger_errors_total", "call" => self.call).increment(1);
         self.failures = self.failures.saturating_add(1);

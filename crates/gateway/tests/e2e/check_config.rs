@@ -113,7 +113,7 @@ fn every_fault_is_told_with_its_line_and_none_hides_another() {
     }
     assert!(missing.is_empty() && told.is_empty(), "missing: {missing:#?}\nnot expected: {told:#?}");
     assert!(!said.contains("s3cret"), "{said}");
-    // Whoever starts is told the same, in the same words.
+    // `serve` says the same, in the same words.
     assert_eq!(run(dir.path(), "serve"), (Some(2), said));
 }
 
@@ -133,7 +133,7 @@ fn what_is_no_toml_is_told_with_line_and_column_and_hides_no_other_line() {
     }
 }
 
-/// A gateway that runs with these settings is no fault of them; whoever wants to start another one is told.
+/// A gateway that runs with these settings is no fault of them; an operator who starts another one is told.
 #[test]
 fn an_address_in_use_is_a_warning() {
     let dir = tempdir().unwrap();

@@ -52,7 +52,7 @@ async fn delays_and_expiry(cluster: &Cluster, gateway: usize) {
     };
     let lives = post(json!({"ttlSeconds": 60})).await;
     let delayed = post(json!({"delaySeconds": 1})).await;
-    // Nobody pulls it.
+    // No consumer pulls it.
     let pulled = json!([{"consumerGroup": "clock", "content": "clock", "ttlSeconds": 1}]);
     let pushed = cluster.post(gateway, "/queue/batch/push", &pulled).await.unwrap().body;
     let expires = pushed["results"][0]["id"].as_str().unwrap().to_owned();

@@ -100,7 +100,7 @@ fn quotas_are_listed_in_pages_and_deleted() {
     assert_eq!(users(&page("?limit=1000")), ["ann", "carl"]);
 }
 
-/// Otherwise whoever deletes a quota and sets it again fills the later windows twice.
+/// Otherwise an admin who deletes a quota and sets it again fills the later windows twice.
 #[test]
 fn a_quota_set_again_still_counts_what_was_deferred_before() {
     let dir = tempdir().unwrap();

@@ -200,7 +200,7 @@ fn a_stopped_sender_is_fenced_off() {
     assert!(metrics.lines().any(|line| line == "tidegate_conservation_balanced 1"), "{metrics}");
 }
 
-/// Where a provider lives and what it says is nobody's business but its operators'.
+/// The address of a provider and its answers are for operators alone.
 #[test]
 fn what_a_provider_says_is_for_admins() {
     let (dir, sink) = (tempdir().unwrap(), Sink::start(410));

@@ -269,7 +269,7 @@ fn no_input_looks_like_a_ledger_that_is_away() {
         gateway.get("/api/v1/messages?from=-009999-01-03T00:00:00Z&to=9999-12-31T23:59:59Z").status,
         200
     );
-    // Nobody was given these.
+    // No caller was given these.
     let id = "ffffffff-ffff-ffff-ffff-ffffffffffff";
     let receipt = format!("{id}.ffffffffffffffff.-7fffffffffffffff.ffffffff.ffffffff.jobs");
     assert_eq!(gateway.get(&format!("/api/v1/messages/{id}")).status, 404);

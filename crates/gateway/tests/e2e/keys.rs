@@ -1,4 +1,4 @@
-//! Every message has an idempotency key, and shows it: to its caller, and to whoever it goes to.
+//! Every message has an idempotency key, and shows it: to its caller, and to its provider.
 
 use serde_json::{Value, json};
 use tempfile::tempdir;

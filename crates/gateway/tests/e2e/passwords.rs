@@ -87,7 +87,7 @@ fn wrong_passwords_at_once_take_the_memory_of_one() {
     assert!(gained < GAIN_KIB_MAX, "{before} KiB before, {gained} KiB gained");
 }
 
-/// Else anybody could lock a name's owner out, by guessing at the name.
+/// Otherwise an attacker locks a name's owner out, by guessing at the name.
 #[test]
 fn guesses_at_a_name_lock_out_their_own_address_alone() {
     let dir = tempdir().unwrap();

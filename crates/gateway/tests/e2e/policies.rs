@@ -80,7 +80,7 @@ fn policies_by_address_count_requests_that_get_no_further() {
         let answer = ask(&gateway, "/nowhere", &headers);
         assert_eq!((answer.status, limits(&answer)[1]), (status, Some(left)), "{headers:?} {answer:?}");
     }
-    // A head that nobody can read, too.
+    // A head that can not be read, too.
     for status in ["HTTP/1.1 400", "HTTP/1.1 429"] {
         let mut stream = TcpStream::connect(gateway.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

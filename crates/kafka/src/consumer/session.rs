@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
                 }
             };
             // The client waits for that call to succeed. Until then it fetches nothing, while its group takes it for a
-            // member that is well: it would be one that receives nothing, for as long as nobody else joins or leaves.
+            // member that is well: it would be one that receives nothing, for as long as no other member joins or leaves.
             if let Err(error) = changed {
                 self.broken = Some(format!("its partitions can't be changed: {error}"));
             }

@@ -1,5 +1,5 @@
 //! What the server refuses because it makes no sense is a defect of ours. It must not look like a server that is away:
-//! nobody would look for it, and callers would ask again for ever.
+//! an operator would not look for it, and callers would ask again for ever.
 
 use tidegate_domain::{
     Admitted, Claim, ClaimRequest, Health, Ledger as _, LedgerError, MessageId, Outcome, Queues as _,

@@ -72,7 +72,7 @@ impl Feeds {
         prefetch: u16,
     ) -> lapin::Result<Self> {
         topology.declare_for(session.connection(), queue).await?;
-        // From here on, whoever gives up leaves as everybody else does: by `drop`.
+        // From here on, an attach that is given up leaves as every consumer does: by `drop`.
         let (waiting, malformed) = (Lanes::default(), Vec::new());
         let mut attached = Self { queue: queue.clone(), feeds: Vec::new(), waiting, malformed, session };
         let names = Lane::ALL.into_iter().filter_map(|lane| Some((lane, topology.lane(queue, lane)?)));

@@ -1,4 +1,4 @@
--- Replaces what is kept of buckets, each unless somebody was faster.
+-- Replaces what is kept of buckets, each unless another gateway was faster.
 -- KEYS: one bucket each. ARGV: for each what is kept, what is to be kept ("" for a full bucket in either), and its time to
 --   live. Returns 1 for each that was replaced, 0 for the others.
 local answer = {}

@@ -5,7 +5,7 @@
 --   which the policy was gone.
 -- ARGV: first how many versions are remembered; the microsecond that the rules were decided on, 0 for just now; then two for each policy: the rule to put in force, "CAPACITY NS_PER_TOKEN", or "" for whichever is; and the newest
 --   version that the caller knows, or "". Where that has been forgotten here, it is put back, so that the newest one
---   counts and not the one of whoever comes first. A rule that was decided on before the one in force came in is late,
+--   counts and not the one of the gateway that comes first. A rule that was decided on before the one in force came in is late,
 --   and does not count.
 -- Returns {when rules last changed}, and the versions of each policy.
 -- A version's number is the microsecond it came in, or one more than the last: it never stands for two rules, even

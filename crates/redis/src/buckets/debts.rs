@@ -128,7 +128,7 @@ impl Shared {
         result
     }
 
-    /// Which of them were charged; the others were used by somebody else at the same moment.
+    /// Which of them were charged; the others were used by another gateway at the same moment.
     async fn charge(
         &self,
         connection: &MultiplexedConnection,

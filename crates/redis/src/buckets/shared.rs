@@ -122,7 +122,7 @@ impl Shared {
 }
 
 impl Wanted {
-    /// To be told now. Whoever tells it later, because this fails, tells since when.
+    /// To be told now. When this fails, the later call says since when.
     pub fn wanted_now(&mut self) -> Self {
         let now = self.clone();
         self.since = self.since.or_else(|| Some(Instant::now()));

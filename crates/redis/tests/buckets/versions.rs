@@ -109,7 +109,7 @@ async fn a_cost_that_had_to_shrink_grows_back() {
     }
 }
 
-/// It meets no bucket of the other's: nobody asks it anything.
+/// It meets no bucket of the other gateway: no request asks it anything.
 #[tokio::test]
 async fn a_rule_put_in_force_elsewhere_counts_without_a_request_that_meets_it() {
     let redis = Redis::start().unwrap();
@@ -122,7 +122,7 @@ async fn a_rule_put_in_force_elsewhere_counts_without_a_request_that_meets_it() 
         configure(&other, &[rule(capacity, 0.001)]).await;
         eventually(async || (remaining(&one, "never used").await == capacity).then_some(())).await;
     }
-    // Emptied, Redis gets the newest rule back from whoever looks first.
+    // Emptied, Redis gets the newest rule back from the gateway that looks first.
     redis.ask(&["FLUSHALL"]).unwrap();
     let asked = ["EXISTS", "{a}:rule:policy-0", "{a}:rule::changed"];
     eventually(async || redis.ask(&asked).unwrap().starts_with(":2").then_some(())).await;

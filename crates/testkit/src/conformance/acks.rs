@@ -100,7 +100,7 @@ pub async fn a_batch_of_acks_is_decided_item_by_item(h: &Harness) {
     assert_eq!(h.counts().await.delivered, 2);
 }
 
-/// Whoever gave up only guessed that the recipient does not have it.
+/// The sender that gave up only guessed that the recipient does not have it.
 pub async fn an_ack_wins_over_a_dead_letter(h: &Harness) {
     let given_up = || Outcome::GivenUp { reason: "never acknowledged".into() };
     for (round, end) in [dead(), given_up()].into_iter().enumerate() {
@@ -144,7 +144,7 @@ pub async fn an_ack_wins_over_expiry(h: &Harness) {
     assert_eq!((h.status(id).await, h.record(id).await.attempts.len()), (Status::Delivered, 1));
     let counts = h.counts().await;
     assert_eq!((counts.expired, counts.delivered), (1, 1));
-    // Also when nobody has noticed yet that its time is over.
+    // Also when no sweep has noticed yet that its time is over.
     let until = h.clock.now().plus_ms(50);
     let unswept = h.put_accepted(sms("c").expires(until)).await;
     h.clock.advance_ms(50);

@@ -46,7 +46,7 @@ pub async fn one_message_fits_into_every_answer(h: &Harness) {
     }
 }
 
-/// Whoever did not fit is the next.
+/// The message that did not fit is the next.
 pub async fn what_does_not_fit_keeps_its_turn(h: &Harness) {
     let mut ids = h.put_all((0..2).map(|_| large(LARGE_BYTES).lane(Lane::High))).await;
     ids.push(h.put(large(LARGE_BYTES).lane(Lane::High)).await);

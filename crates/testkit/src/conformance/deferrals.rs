@@ -114,7 +114,7 @@ pub async fn a_deleted_quota_is_unknown(h: &Harness) {
     h.put(sms("c").charged_to("ann")).await;
 }
 
-/// Otherwise whoever deletes a quota and sets it again fills the later windows twice.
+/// Otherwise an admin who deletes a quota and sets it again fills the later windows twice.
 pub async fn a_quota_set_again_counts_what_was_deferred_before(h: &Harness) {
     let since = h.clock.now();
     h.put_limit("ann", 2).await;

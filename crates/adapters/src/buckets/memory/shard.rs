@@ -162,8 +162,9 @@ impl Shard {
         if full { 0 } else { floor }
     }
 
-    /// Takes the place of another bucket. Goes on where it last stopped. The first bucket that is full costs nobody
-    /// anything; without one, the one closest to being full goes. False when there is none here.
+    /// Removes one bucket to make room for another. The scan goes on where the last one stopped. The first full bucket
+    /// goes, because a full bucket means the same as no bucket; without one, the bucket closest to being full goes. False
+    /// when this shard has no bucket.
     fn make_room(&mut self, now_ns: u64) -> bool {
         let slots = self.table.num_buckets();
         let mut least: Option<(u64, usize)> = None;

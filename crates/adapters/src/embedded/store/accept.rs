@@ -129,7 +129,7 @@ fn is_newer_alone(database: &Path) -> bool {
     }
 }
 
-/// A line for the operator and for whoever asks later.
+/// The line about the loss in `ledger.db-losses`, for the operator now and for later questions.
 fn write_down(database: &Path, loss: &Loss, kept: Option<&Path>, now: Timestamp) -> Result<(), StoreError> {
     let path = beside(database, LOSSES_SUFFIX);
     let kept = kept.map_or_else(String::new, |kept| format!("; the WAL is kept as {}", kept.display()));

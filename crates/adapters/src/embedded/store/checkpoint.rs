@@ -21,7 +21,7 @@ impl Store {
         self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)", now).map(drop)
     }
 
-    /// All pages, and an empty WAL, unless somebody else has the file open.
+    /// All pages, and an empty WAL, unless another process has the file open.
     pub(super) fn checkpoint_last(&mut self, now: Timestamp) -> Result<bool, StoreError> {
         self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)", now)
     }

@@ -7,7 +7,7 @@ use crate::config::reader::Reader;
 
 #[derive(Clone)]
 pub struct RabbitMqSettings {
-    /// May hold a password. Whoever dials it checks it.
+    /// May hold a password. The RabbitMQ client checks it.
     pub url: String,
     /// The file of certificates that are trusted beside the system's.
     pub tls_roots: Option<PathBuf>,

@@ -111,7 +111,7 @@ impl Taking<'_> {
         self.take(1, wait).await
     }
 
-    /// Whoever waits holds no place, and waits for one message alone: however many wait, and are served at the same
+    /// A pop that waits holds no place, and waits for one message alone: however many wait, and are served at the same
     /// moment, only those with a place hold more.
     async fn many(
         &self,

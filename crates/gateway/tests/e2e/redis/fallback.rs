@@ -65,7 +65,7 @@ fn who_was_just_denied_is_denied_without_redis_too() {
     assert_eq!(passed(&gateway, 15), 0);
 }
 
-/// The bound that the README states, and that it is reached: nobody can know what nobody has told.
+/// The bound that the README states, and that it is reached: a gateway can not know of a bucket that it has never asked for.
 #[test]
 fn a_gateway_that_has_not_seen_a_key_adds_its_share_and_no_more() {
     for emptied in [false, true] {

@@ -32,7 +32,7 @@ fn joined(cluster: &MockCluster<'static, DefaultProducerContext>) -> Session<'st
 }
 
 /// A group that goes on while a member takes its partitions refuses them. A member that is left as it is then is subscribed,
-/// well as far as anybody can see, and without a record. One that is dropped with its partitions never ends: the client
+/// well by its heartbeats, and without a record. One that is dropped with its partitions never ends: the client
 /// waits for them to be given back, unless its error is a fatal one.
 #[test]
 fn a_member_whose_partitions_are_refused_ends_and_tells_why() {

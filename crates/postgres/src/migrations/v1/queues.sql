@@ -149,9 +149,9 @@ $$;
 
 -- Ends pending messages on demand. p_acked: as delivered, those that a channel has accepted, or that require an ack and
 -- have been out; an attempt under way that no channel had accepted yet is recorded. Otherwise: as deleted, those that
--- nobody holds and no channel has. Acks also count for what is dead or has expired, if it requires one and was out, or a
+-- no lease holds and no channel has. Acks also count for what is dead or has expired, if it requires one and was out, or a
 -- channel had accepted it.
--- answer: 0 done, 1 held by somebody, 2 no ack is awaited, 3 ended before, with its status, 4 unknown, 5 a channel has it.
+-- answer: 0 done, 1 under a lease, 2 no ack is awaited, 3 ended before, with its status, 4 unknown, 5 a channel has it.
 CREATE FUNCTION end_by_hand(p_seq bigint[], p_ms bigint[], p_acked boolean)
 RETURNS TABLE (answer smallint, status smallint) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
