@@ -21,6 +21,8 @@ DECLARE
     behind bigint[];
     settled_at integer[];
     settled_in text[];
+    next_places integer[];
+    next_seqs bigint[];
     claim_number bigint;
 BEGIN
     -- A leased message keeps its queue, its recipient and its place, so they can be read before anything is locked.
@@ -32,22 +34,25 @@ BEGIN
     SELECT coalesce(array_agg(s.place), '{}'), coalesce(array_agg(s.queue), '{}') INTO settled_at, settled_in
     FROM settle(p_seq, p_ms, p_token, p_kind, p_delay_ms, p_latency_ms, p_reason) s;
     now := now_ms();
-    IF cardinality(places) > 0 AND places && settled_at THEN
+    -- Behind the ended ones, and not among all that the chains' index remembers. In a statement of its own: joined with the
+    -- update, a planner that knows nothing of the table yet walks over all heads of the queue for each of these.
+    SELECT array_agg(c.place), array_agg(next.seq) INTO next_places, next_seqs
+    FROM unnest(places, queues, recipients, behind) AS c (place, queue, recipient, behind)
+    CROSS JOIN LATERAL (
+        SELECT n.seq, n.is_head, n.token, n.claimable_at, n.expires_at FROM pending n
+        WHERE n.queue = c.queue AND n.recipient = c.recipient AND n.chained AND n.place > c.behind
+        ORDER BY n.place LIMIT 1) next
+    WHERE c.place = ANY (settled_at) AND next.is_head AND next.token IS NULL
+        AND next.claimable_at <= now AND (next.expires_at IS NULL OR next.expires_at > now)
+        AND NOT EXISTS (SELECT FROM queue q WHERE q.name = c.queue AND q.paused);
+    IF cardinality(next_seqs) > 0 THEN
         claim_number := nextval('lease_seq');
     END IF;
     RETURN QUERY
     WITH leased AS (
-        UPDATE pending p SET token = claim_number * 65536 + c.place % 65536, ends_at = now + p_lease_ms[c.place]
-        FROM unnest(places, queues, recipients, behind) AS c (place, queue, recipient, behind)
-        -- Behind the ended one, and not among all that the chain's index remembers.
-        CROSS JOIN LATERAL (
-            SELECT n.seq FROM pending n
-            WHERE n.queue = c.queue AND n.recipient = c.recipient AND n.chained AND n.place > c.behind
-            ORDER BY n.place LIMIT 1) next
-        WHERE c.place = ANY (settled_at) AND p.seq = next.seq AND p.is_head AND p.token IS NULL
-            AND p.claimable_at <= now AND (p.expires_at IS NULL OR p.expires_at > now)
-            AND NOT EXISTS (SELECT FROM queue q WHERE q.name = c.queue AND q.paused)
-        RETURNING c.place, p.seq, p.token, p.ends_at, p.spent, p.failures, p.acks
+        UPDATE pending p SET token = claim_number * 65536 + w.place % 65536, ends_at = now + p_lease_ms[w.place]
+        FROM unnest(next_places, next_seqs) AS w (place, seq) WHERE p.seq = w.seq
+        RETURNING w.place, p.seq, p.token, p.ends_at, p.spent, p.failures, p.acks
     )
     SELECT l.seq, l.token, l.ends_at, l.spent + 1, l.failures, l.acks, m.admitted_at, m.recipient, m.lane, m.user_id,
         m.ack_required, m.headers, m.body, m.checksum, m.queue, s.place, CASE WHEN l.seq IS NULL THEN s.queue END
