@@ -341,7 +341,10 @@ impl Queues for Embedded {
 
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError> {
         match self.ask(|reply| Command::Change(Change::Cancel(ids), reply)).await? {
-            Changed::Cancelled(cancelled) => Ok(cancelled),
+            Changed::Cancelled(cancelled) => {
+                self.readers.ahead().forget();
+                Ok(cancelled)
+            }
             other => Err(mismatched(&other)),
         }
     }
@@ -373,7 +376,10 @@ impl Queues for Embedded {
                     purged += count;
                     match next {
                         Some(next) => from = next,
-                        None => return Ok(purged),
+                        None => {
+                            self.readers.ahead().forget();
+                            return Ok(purged);
+                        }
                     }
                 }
                 other => return Err(mismatched(&other)),

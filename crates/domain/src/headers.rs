@@ -29,6 +29,9 @@ const RESERVED: [&str; 14] = [
 /// A message's idempotency key travels among its headers, wherever they go. Callers can't give it as one of theirs.
 const KEY: &str = "idempotency-key";
 
+/// How keys begin that were made from their messages' content.
+pub const CONTENT_KEY: &str = "content-";
+
 /// What Tidegate says itself, and what nobody else may say in its name.
 const RESERVED_PREFIXES: [&str; 2] = ["tidegate-", "webhook-"];
 
@@ -51,6 +54,13 @@ impl Headers {
     /// The caller's own.
     pub fn given(&self) -> Self {
         Self(self.0.iter().filter(|(name, _)| name != KEY).cloned().collect())
+    }
+
+    /// What is left of them when their message is deleted: the caller's key. A key made from the content is a digest of
+    /// it, by which a short text could be guessed, so it goes with the content.
+    pub fn erased(&self) -> Self {
+        let kept = |(name, key): &&(String, String)| name == KEY && !key.starts_with(CONTENT_KEY);
+        Self(self.0.iter().filter(kept).cloned().collect())
     }
 
     pub const COUNT_MAX: usize = 32;
@@ -158,5 +168,8 @@ mod tests {
         assert_eq!((headers.key(), headers.key_of(id)), (Some("k2"), "k2".to_owned()));
         assert_eq!(headers.given(), Headers(vec![("a".to_owned(), "b".to_owned())]));
         assert!(headers.given().check().is_ok() && headers.check().is_err(), "nobody gives it as a header");
+        assert_eq!(headers.erased(), Headers(vec![(KEY.to_owned(), "k2".to_owned())]));
+        headers.set_key(format!("{CONTENT_KEY}0123"));
+        assert_eq!(headers.erased(), Headers::default(), "a digest of the content goes with it");
     }
 }

@@ -306,6 +306,8 @@ pub enum Body {
     Whole(Bytes),
     /// It was not asked for.
     Unread,
+    /// Its message was deleted, and its text with it.
+    Erased,
 }
 
 impl From<Bytes> for Body {
@@ -318,7 +320,7 @@ impl Body {
     pub fn bytes(&self) -> Option<&Bytes> {
         match self {
             Self::Whole(bytes) => Some(bytes),
-            Self::Unread => None,
+            Self::Unread | Self::Erased => None,
         }
     }
 

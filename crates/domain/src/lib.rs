@@ -27,7 +27,7 @@ pub use bus::{Bus, BusError, BusHealth, Consumer};
 pub use channel::{Channel, Delivery};
 pub use counted::counted;
 pub use deliver::outcome_of;
-pub use headers::InvalidHeader;
+pub use headers::{CONTENT_KEY, InvalidHeader};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey};
 pub use ledger::{
     Admission, Admitted, Advanced, AttemptRecord, AttemptResult, BATCH_BYTES_MAX, Body, Claim, ClaimRequest,

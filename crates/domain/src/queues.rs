@@ -31,7 +31,9 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// admitted or requeued.
     async fn ack(&self, ids: Vec<MessageId>) -> Result<Vec<Acked>, LedgerError>;
 
-    /// Takes messages back that are under no lease and that no channel has.
+    /// Takes messages back that are under no lease and that no channel has. Their texts go at once: from the answer on, a
+    /// record and every list have no body ([`Body::Erased`](crate::Body::Erased)), and of the headers only what
+    /// [`Headers::erased`](crate::Headers::erased) leaves. The ledger's files lose them soon.
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError>;
 
     /// Messages that match, oldest first. A page may hold fewer than asked for, even none, and still name a next
@@ -42,10 +44,12 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// them, the failed ones forgotten. They keep their ids.
     async fn requeue(&self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError>;
 
-    /// Removes dead letters for good; false for what is none.
+    /// Removes dead letters for good, with everything known of them; false for what is none. The ledger's files lose their
+    /// texts soon.
     async fn delete_dead(&self, ids: Vec<MessageId>) -> Result<Vec<bool>, LedgerError>;
 
-    /// Takes back every message of a queue that nobody holds a lease on, and says how many.
+    /// Takes back every message of a queue that no lease holds, with its text as [`cancel`](Queues::cancel) does, and
+    /// says how many.
     async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError>;
 
     /// A paused queue admits messages and hands out none, through restarts. False when there is no such queue: a queue

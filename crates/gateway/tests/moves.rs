@@ -185,7 +185,11 @@ macro_rules! cases {
     };
 }
 
-cases!(a_requeued_message_keeps_its_new_place, a_lease_from_before_settles_nothing_and_tokens_go_on);
+cases!(
+    a_requeued_message_keeps_its_new_place,
+    a_lease_from_before_settles_nothing_and_tokens_go_on,
+    what_is_erased_stays_so_in_another_ledger,
+);
 
 async fn run(source: Place, target: Place, case: impl AsyncFnOnce(&Harness, Place)) {
     let harness = Harness::open(source, Setup::default()).await.expect("the ledger opens");

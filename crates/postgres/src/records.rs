@@ -44,12 +44,13 @@ impl Core {
 fn record(core: &Core, row: &Row) -> Result<MessageRecord, LedgerError> {
     let (name, recipient, user): (&str, Option<&str>, Option<&str>) = (row.get(2), row.get(3), row.get(5));
     let id = core.id(row.get(1), row.get(0));
+    let status = status(row.get(12))?;
     let body = match row.get::<_, Option<&[u8]>>(9) {
         None => Body::Unread,
+        Some(_) if status == Status::Deleted => Body::Erased,
         Some(body) if checksum(body) == row.get::<_, i64>(10) => Body::Whole(Bytes::copy_from_slice(body)),
         Some(_) => return Err(LedgerError::Corrupt(format!("the text of {id} does not match its checksum"))),
     };
-    let status = status(row.get(12))?;
     let time = |place: usize| row.get::<_, Option<i64>>(place).map(Timestamp::from_millis);
     Ok(MessageRecord {
         id,

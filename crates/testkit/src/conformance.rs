@@ -19,6 +19,7 @@ pub mod cancels;
 pub mod claims;
 pub mod dead_letters;
 pub mod deferrals;
+pub mod erasure;
 pub mod expiry;
 pub mod extensions;
 pub mod idempotency;

@@ -17,6 +17,8 @@ const BYTES_MAX: usize = 8 << 20;
 pub(super) struct Ahead {
     texts: Mutex<HashMap<u64, StoredMessage>>,
     reading: AtomicBool,
+    /// What is being read may have been deleted meanwhile.
+    outdated: AtomicBool,
 }
 
 impl Ahead {
@@ -40,8 +42,18 @@ impl Ahead {
         (worthwhile && !self.reading.swap(true, Ordering::Relaxed)).then_some(upcoming)
     }
 
-    pub(super) fn put(&self, found: Vec<StoredMessage>) {
+    /// Keeps nothing of deleted messages. Which ones there were is not worth the look.
+    pub(super) fn forget(&self) {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        texts.clear();
+        self.outdated.store(self.reading.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    pub(super) fn put(&self, mut found: Vec<StoredMessage>) {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.outdated.swap(false, Ordering::Relaxed) {
+            found.clear();
+        }
         let kept: usize = texts.values().map(size).sum();
         let more: usize = found.iter().map(size).sum();
         // What is left over was withdrawn, or is served by somebody else.
@@ -124,6 +136,19 @@ mod tests {
         ahead.put((0..4).map(|seq| stored(seq, BYTES_MAX / 4)).collect());
         ahead.put(vec![stored(100, 9), stored(101, 9)]);
         assert_eq!(ahead.take(100..102).len(), 2);
+    }
+
+    #[test]
+    fn what_is_read_while_something_is_deleted_is_not_kept() {
+        let ahead = Ahead::default();
+        ahead.put(vec![stored(1, 9)]);
+        assert!(ahead.wanted(vec![2]).is_some());
+        ahead.forget();
+        ahead.put(vec![stored(2, 9)]);
+        assert!(ahead.take(1..3).is_empty());
+        assert!(ahead.wanted(vec![3]).is_some());
+        ahead.put(vec![stored(3, 9)]);
+        assert_eq!(ahead.take(1..4).len(), 1);
     }
 
     #[test]

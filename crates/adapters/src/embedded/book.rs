@@ -84,6 +84,8 @@ pub(super) struct Group {
     pub(super) requeued: Vec<RequeueRow>,
     /// Dead letters that go for good.
     pub(super) dead_deleted: Vec<u64>,
+    /// Deleted messages, whose texts go with this group.
+    pub(super) erased: Vec<u64>,
     /// Messages that had ended, and whose acks have come.
     pub(super) acked_late: Vec<LateAckRow>,
     /// Queues whose state changed, with it.
@@ -161,7 +163,16 @@ impl Group {
     fn end(&mut self, outcome: OutcomeRow) {
         self.ending.insert(outcome.seq, outcome.status);
         self.totals.settle(outcome.status);
+        if outcome.status == Status::Deleted {
+            self.erased.push(outcome.seq);
+        }
         self.outcomes.push(outcome);
+    }
+
+    /// Whether a text goes that may be in the files several times.
+    pub(super) fn erases(&self) -> bool {
+        let edited = self.requeued.iter().any(|row| row.edited);
+        edited || !(self.erased.is_empty() && self.dead_deleted.is_empty())
     }
 
     fn change_pending(&mut self, queue: u16, by: i64) {

@@ -364,6 +364,7 @@ impl Engine {
         self.book.keys.expire(now);
         self.book.trim();
         self.store.checkpoint_if_due(now).or_else(pass_if_full)?;
+        self.store.clear_remnants(now).or_else(pass_if_full)?;
         self.store.sync_progress(now)?;
         if self.book.quotas.has_dirty() && now.since_ms(self.quotas_flushed.0) >= QUOTA_FLUSH_MS {
             let (group, _) = self.decide(Vec::new(), now);

@@ -167,13 +167,20 @@ impl Line {
     }
 
     /// Up to `max` messages of a queue, and where to go on; in no particular order.
-    pub(super) fn some_of(&self, queue: u16, from: Slot, max: usize) -> (Vec<u64>, Option<Slot>) {
-        let mut found = Vec::new();
+    pub(super) fn some_of(
+        &self,
+        queue: u16,
+        from: Slot,
+        max: usize,
+        bytes_max: u64,
+    ) -> (Vec<u64>, Option<Slot>) {
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for (at, entry) in self.entries.iter().enumerate().skip(from as usize) {
-            if found.len() == max {
+            if found.len() == max || bytes >= bytes_max {
                 return (found, Some(slot_of(at)));
             }
             if entry.live && entry.queue == queue {
+                bytes += u64::from(entry.body_bytes);
                 found.push(entry.seq);
             }
         }

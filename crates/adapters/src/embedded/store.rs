@@ -19,6 +19,7 @@ mod checkpoint;
 pub(super) mod checksum;
 mod dead;
 mod dump;
+mod erase;
 mod error;
 mod head;
 mod insert;
@@ -74,6 +75,8 @@ pub(super) struct Store {
     head: Head,
     progress: ProgressFile,
     progress_synced: Timestamp,
+    /// Since when the WAL may hold texts that were erased.
+    remnants: Option<erase::Remnants>,
 }
 
 /// What a commit changes beside its own rows.
@@ -94,7 +97,12 @@ impl Store {
             sync_files(database)?;
         }
         let wal = wal::state(database);
+        let wal_bytes = start::Files::look(database)?.wal_bytes;
         let mut store = Self::connect(database, progress, sync)?;
+        if wal_bytes > 0 {
+            // The life before may have ended between a deletion and the end of what the WAL had of it.
+            store.remnants = Some(erase::Remnants::default());
+        }
         store.head = schema::ensure(&store.connection, &known).map_err(|e| e.in_file(database, &wal))?;
         if let Err(loss) = start::check_head(database, &store.head, &known, &wal) {
             // Without syncing, a power cut may take what was acknowledged: who chose that is told, and not stopped.
@@ -116,7 +124,8 @@ impl Store {
         let connection = Connection::open(&path).map_err(|e| StoreError::of(&path, e))?;
         let (head, progress_synced) = (Head::default(), Timestamp::default());
         let wal_pages = Arc::default();
-        let mut store = Self { connection, path, sync, wal_pages, head, progress, progress_synced };
+        let remnants = None;
+        let mut store = Self { connection, path, sync, wal_pages, head, progress, progress_synced, remnants };
         store.prepare().map_err(|e| store.error(e))?;
         Ok(store)
     }
@@ -129,6 +138,8 @@ impl Store {
         db.pragma_update(None, "synchronous", synchronous(self.sync))?;
         db.pragma_update(None, "cache_size", -WRITE_CACHE_KIB)?;
         db.pragma_update(None, "temp_store", "MEMORY")?;
+        // What is deleted is overwritten, also in pages that it leaves.
+        db.pragma_update(None, "secure_delete", true)?;
         db.pragma_update(None, "journal_size_limit", 64 << 20)?;
         db.set_prepared_statement_cache_capacity(64);
         // SQLite's own checkpointer swallows errors, and a swallowed failed fsync is a lost message: ours looks.
@@ -165,7 +176,11 @@ impl Store {
     /// Writes a group in one durable commit: all of it or nothing.
     pub(super) fn write(&mut self, group: &Group, seq_last: u64, now: Timestamp) -> Result<(), StoreError> {
         let commit = Commit { totals: group.totals, seq_last, ..self.commit_at(now) };
-        self.transact(commit, |store| store.write_rows(group))
+        self.transact(commit, |store| store.write_rows(group))?;
+        if group.erases() {
+            self.note_remnants(now);
+        }
+        Ok(())
     }
 
     /// A commit that changes nothing but rows.

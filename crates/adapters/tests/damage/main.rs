@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
 
+mod erasure;
 mod image;
 mod losses;
 mod subject;

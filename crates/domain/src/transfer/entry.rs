@@ -58,6 +58,7 @@ pub struct MessageEntry {
     pub expires_at: Option<Timestamp>,
     pub headers: Headers,
     pub ack_required: bool,
+    /// Empty for a deleted message.
     pub body: Bytes,
     /// Those that left it pending: failed, accepted, requeued.
     pub attempts: Vec<AttemptRecord>,

@@ -142,6 +142,12 @@ pub fn message(line: MessageLine) -> Result<MessageEntry, Nonsense> {
         (None, Some(encoded)) => Bytes::from(bytes(&encoded)?),
         _ => return Err("a message has one body".to_owned()),
     };
+    let headers = Headers(line.headers);
+    // Whatever a line says of a deleted message's text: it is gone.
+    let (body, headers) = match &fate {
+        Fate::Ended(Ended { status: Status::Deleted, .. }) => (Bytes::new(), headers.erased()),
+        _ => (body, headers),
+    };
     let attempt = |line: AttemptLine| {
         Ok(AttemptRecord {
             number: line.number,
@@ -162,7 +168,7 @@ pub fn message(line: MessageLine) -> Result<MessageEntry, Nonsense> {
         user: line.user.map(user).transpose()?,
         due_at: Timestamp::from_millis(line.due_at),
         expires_at: line.expires_at.map(Timestamp::from_millis),
-        headers: Headers(line.headers),
+        headers,
         ack_required: line.ack_required,
         body,
         attempts: line.attempts.into_iter().map(attempt).collect::<Result<_, Nonsense>>()?,

@@ -1,5 +1,7 @@
 use http::HeaderMap;
-use tidegate_domain::{Fingerprint, Idempotency, IdempotencyKey, MessageId, QueueName, Recipient, Timestamp};
+use tidegate_domain::{
+    CONTENT_KEY, Fingerprint, Idempotency, IdempotencyKey, MessageId, QueueName, Recipient, Timestamp,
+};
 use tidegate_edge::ApiError;
 
 use super::Gateway;
@@ -62,7 +64,7 @@ impl Keyed<'_> {
         let recipient = self.recipient.map_or("", |recipient| recipient.as_str());
         let content = Fingerprint::of(&[recipient.as_bytes(), self.body]).0;
         let digits = content.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
-        let shown = format!("content-{digits}");
+        let shown = format!("{CONTENT_KEY}{digits}");
         let key = IdempotencyKey::new(NO_CALLER, &format!("{}\n{shown}", self.queue));
         // However it is asked for again, it is the same text for the same recipient.
         Some((shown, Idempotency { key, fingerprint: Fingerprint::of(&[]) }))

@@ -15,6 +15,7 @@ mod deferral;
 mod delivery;
 mod disk;
 mod edges;
+mod erasure;
 mod first_flow;
 mod full_disk;
 mod gateway;

@@ -7,6 +7,7 @@ mod conformance;
 mod cuts;
 mod damage;
 mod defects;
+mod erasure;
 mod gateways;
 mod large_tables;
 mod model;

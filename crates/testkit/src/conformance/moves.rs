@@ -1,7 +1,8 @@
 //! What a move must not lose, in either direction. `target` is empty.
 
-use tidegate_domain::{Requeued, Settled};
+use tidegate_domain::{Cancelled, Requeued, Settled};
 
+use super::erasure::{assert_erased, secret};
 use super::queue_steps::requeue_of;
 use super::steps::{retry, sms, text};
 use crate::{Backend, Harness, transfer};
@@ -33,6 +34,17 @@ pub async fn a_lease_from_before_settles_nothing_and_tokens_go_on(h: &Harness, t
     let next = h.put(sms("b").to("ann")).await;
     assert!(next > id && next.salt() == id.salt());
     h.deliver(&h.claim_one().await).await;
+}
+
+/// An erased message is erased in the ledger that it is moved to.
+pub async fn what_is_erased_stays_so_in_another_ledger(h: &Harness, target: impl Backend) {
+    let ids = h.put_all([secret("a"), secret("b")]).await;
+    assert_eq!(h.cancel(ids[0]).await, Cancelled::Cancelled);
+    let before = h.record(ids[0]).await;
+    h.move_to(target).await.expect("a move");
+    assert_eq!(h.record(ids[0]).await, before);
+    assert_erased(h, &ids[..1]).await;
+    assert_eq!(h.deliver_all().await, ["b"]);
 }
 
 /// The ledger of `h` is moved into a target that then holds something, and is asked to take it once more.

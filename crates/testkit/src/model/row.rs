@@ -108,6 +108,10 @@ impl Row {
         self.lease = None;
         self.record.status = status;
         self.record.settled_at = Some(now);
+        if status == Status::Deleted {
+            self.record.body = Body::Erased;
+            self.record.headers = self.record.headers.erased();
+        }
     }
 
     pub fn waits_in_chain_of(&self, other: &Self) -> bool {

@@ -11,7 +11,10 @@ use super::{Book, Group, Leased, Undo};
 /// Expired messages that one group settles at the most.
 const EXPIRE_MAX: usize = 1_000;
 /// Messages that a purge takes back at a time; few in tests, so that a purge of little has its slices too.
-pub(in crate::embedded) const PURGE_MAX: usize = if cfg!(test) { 4 } else { 1_000 };
+pub(in crate::embedded) const PURGE_MAX: usize = if cfg!(test) { 4 } else { 500 };
+
+/// Bytes of bodies that a purge erases at a time: each is overwritten in its commit.
+const PURGE_BYTES_MAX: u64 = 4 << 20;
 
 /// How long a message that can't be read is set aside, so that others go on, before it is tried and told of again.
 pub(in crate::embedded) const UNREADABLE_MS: u64 = 60_000;
@@ -224,7 +227,7 @@ impl Book {
         group: &mut Group,
     ) -> (u64, Option<Slot>) {
         let Some(queue) = self.queues.id(queue) else { return (0, None) };
-        let (seqs, next) = self.line.some_of(queue, from, PURGE_MAX);
+        let (seqs, next) = self.line.some_of(queue, from, PURGE_MAX, PURGE_BYTES_MAX);
         let mut purged = 0;
         for seq in seqs {
             if self.is_waiting(seq) && group.ended(seq).is_none() {

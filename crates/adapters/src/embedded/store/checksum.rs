@@ -14,6 +14,11 @@ pub(in crate::embedded) fn of_message(message: &MessageRow) -> i64 {
     i64::from(of_head(message)) << 32 | i64::from(of_body(&message.body))
 }
 
+/// Of a message whose text was erased.
+pub(in crate::embedded) fn of_head_alone(message: &MessageRow) -> i64 {
+    i64::from(of_head(message)) << 32
+}
+
 pub(in crate::embedded) fn head_matches(message: &MessageRow, checksum: i64) -> bool {
     (checksum >> 32) & 0xffff_ffff == i64::from(of_head(message))
 }

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use rusqlite::Row;
 use tidegate_domain::transfer::{
     Books, Ended, Entry, Fate, Inventory, KeyEntry, Kind, Manifest, MessageEntry, QuotaEntry, Stock,
 };
 use tidegate_domain::{
-    AttemptRecord, Fingerprint, IdempotencyKey, MessageId, QueueName, SlotConfig, Timestamp,
+    AttemptRecord, Fingerprint, IdempotencyKey, MessageId, QueueName, SlotConfig, Status, Timestamp,
 };
 
 use super::super::book::{Book, TOKEN_BITS};
@@ -152,11 +153,6 @@ impl Store {
         for stored in messages {
             let seq = stored.row.seq;
             let name = name_of(stored.row.queue);
-            if !(stored.head_sound && stored.body_sound) || name.is_none() {
-                let id = MessageId::new(stored.row.at, seq, salt);
-                let said = format!("message {id} does not match its checksum");
-                return Err(StoreError::damaged(&self.path, said));
-            }
             let mut tried = Vec::new();
             while let Some(attempt) = attempts.pop_front_if(|attempt| attempt.seq <= seq) {
                 tried.extend(Some(attempt).filter(|attempt| attempt.seq == seq));
@@ -164,6 +160,12 @@ impl Store {
             let mut ended = None;
             while let Some(outcome) = outcomes.pop_front_if(|outcome| outcome.seq <= seq) {
                 ended = Some(outcome).filter(|outcome| outcome.seq == seq);
+            }
+            let erased = ended.as_ref().is_some_and(|outcome| outcome.status == Status::Deleted);
+            if !(stored.head_sound && (stored.body_sound || erased)) || name.is_none() {
+                let id = MessageId::new(stored.row.at, seq, salt);
+                let said = format!("message {id} does not match its checksum");
+                return Err(StoreError::damaged(&self.path, said));
             }
             page.extend(name.map(|queue| (seq, entry(stored.row, queue, tried, ended))));
         }
@@ -206,6 +208,7 @@ fn entry(
     outcome: Option<OutcomeRow>,
 ) -> MessageEntry {
     let due_at = attempts.last().map_or(message.due, |attempt| attempt.due);
+    let erased = outcome.as_ref().is_some_and(|outcome| outcome.status == Status::Deleted);
     let fate = match outcome {
         Some(OutcomeRow { status, at, attempt, latency_ms, reason, .. }) => {
             let attempt = (attempt > 0).then_some((attempt, latency_ms));
@@ -224,7 +227,7 @@ fn entry(
         expires_at: message.expires,
         headers: message.headers,
         ack_required: message.ack_required,
-        body: message.body,
+        body: if erased { Bytes::new() } else { message.body },
         attempts: attempts.into_iter().map(AttemptRecord::from).collect(),
         fate,
     }

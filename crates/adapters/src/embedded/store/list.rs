@@ -61,7 +61,9 @@ pub(in crate::embedded) fn list(
         let id = MessageId::new(Timestamp::from_millis(row.get(1)?), row.get(0)?, salt);
         examined += 1;
         if queue.is_none_or(|queue| row.get(5) == Ok(queue)) && matches(row, filter)? {
-            bytes += row.get::<_, usize>(6)?;
+            // A deleted message has no body any more.
+            let erased = row.get(4) == Ok(Some(schema::status_code(Status::Deleted)));
+            bytes += if erased { 0 } else { row.get::<_, usize>(6)? };
             if page.body_bytes_max.is_some_and(|max| bytes > max) && !listing.messages.is_empty() {
                 listing.next = last;
                 break;

@@ -122,7 +122,11 @@ pub(in crate::embedded) fn record(
     with_body: bool,
 ) -> rusqlite::Result<Option<Result<MessageRecord, String>>> {
     let seq = id.seq();
-    let stored = if with_body { messages(db, &[seq])?.pop() } else { without_body(db, seq)? };
+    let outcome = outcome(db, seq)?;
+    let status = outcome.as_ref().map_or(Status::Pending, |outcome| outcome.status);
+    // Of a deleted message there is no body to be served.
+    let read_body = with_body && status != Status::Deleted;
+    let stored = if read_body { messages(db, &[seq])?.pop() } else { without_body(db, seq)? };
     let Some(stored) = stored else { return Ok(None) };
     let message = stored.row;
     // Before its id is looked at: the time in it may be what is wrong.
@@ -142,7 +146,7 @@ pub(in crate::embedded) fn record(
     let Some(queue) = queue.and_then(|name| QueueName::new(&name).ok()) else {
         return Ok(Some(Err(format!("message {id} names queue {}, which there is not", message.queue))));
     };
-    let (failed, outcome) = (attempts(db, seq)?, outcome(db, seq)?);
+    let failed = attempts(db, seq)?;
     let due_at = failed.last().map_or(message.due, |attempt| attempt.due);
     let mut attempts: Vec<_> = failed.into_iter().map(AttemptRecord::from).collect();
     // Some ends are no attempts: deleted, expired while waiting, acknowledged.
@@ -156,14 +160,18 @@ pub(in crate::embedded) fn record(
         user: message.charge.map(|charge| charge.user),
         admitted_at: message.at,
         due_at,
-        status: outcome.as_ref().map_or(Status::Pending, |outcome| outcome.status),
+        status,
         settled_at: outcome.as_ref().map(|outcome| outcome.at),
         reason: outcome.and_then(|outcome| outcome.reason),
         attempts,
         expires_at: message.expires,
         headers: message.headers,
         ack_required: message.ack_required,
-        body: if with_body { Body::Whole(message.body) } else { Body::Unread },
+        body: match (with_body, status) {
+            (false, _) => Body::Unread,
+            (true, Status::Deleted) => Body::Erased,
+            (true, _) => Body::Whole(message.body),
+        },
     })))
 }
 

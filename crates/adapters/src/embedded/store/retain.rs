@@ -5,6 +5,8 @@ use super::{Store, StoreError, blocks};
 
 /// Sequence numbers looked at per slice: bounds how long retention holds up the next group.
 const SLICE: i64 = 2_000;
+/// And bytes of their bodies: what is removed is overwritten.
+const SLICE_BYTES: i64 = 4 << 20;
 /// How long to rest when everything has been looked at once.
 const REST_MS: u64 = 60_000;
 
@@ -67,7 +69,21 @@ impl Store {
             .optional()?;
         let seq_max = super::as_i64(removable.seq_max);
         let due = first.filter(|(seq, at)| *seq <= seq_max && *at < removable.messages_before.millis());
-        Ok(due.map(|(seq, _)| (seq, seq.saturating_add(SLICE).min(seq_max))))
+        let Some((from, _)) = due else { return Ok(None) };
+        let mut to = from.saturating_add(SLICE).min(seq_max);
+        // The length of a body is known without a look at its pages.
+        let mut select = self.connection.prepare_cached(
+            "SELECT seq, length(body) FROM message WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq",
+        )?;
+        let (mut rows, mut bytes) = (select.query([from, to])?, 0);
+        while let Some(row) = rows.next()? {
+            bytes += row.get::<_, i64>(1)?;
+            if bytes >= SLICE_BYTES {
+                to = row.get(0)?;
+                break;
+            }
+        }
+        Ok(Some((from, to)))
     }
 
     /// Before the slice there is nothing: `from` is where the last one ended.

@@ -9,7 +9,7 @@ use tidegate_domain::{Headers, Idempotency, Timestamp};
 use super::super::book::Group;
 use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow};
 use super::insert::{Insert, Values};
-use super::{Store, StoreError, as_i64, blocks, checksum, dead, schema, set_meta, slots};
+use super::{Store, StoreError, as_i64, blocks, checksum, dead, erase, schema, set_meta, slots};
 
 /// Most messages have no more than these.
 const PLAIN: [&str; 8] = ["seq", "at", "queue", "lane", "checksum", "ack", "recipient", "body"];
@@ -44,6 +44,7 @@ impl Store {
             INSERT_OUTCOME.run(db, &group.outcomes, put_outcome)?;
             self.write_attempts(group.attempts.iter())?;
             dead::write(self, group)?;
+            erase::write(db, &group.erased)?;
             for user in &group.quotas_deleted {
                 db.prepare_cached("DELETE FROM quota WHERE user = ?1")?.execute([user.as_str()])?;
             }
@@ -171,7 +172,7 @@ fn put_outcome(outcome: &OutcomeRow, values: &mut Values<'_, '_>) -> rusqlite::R
     values.put(outcome.reason.as_deref())
 }
 
-fn headers_text(headers: &Headers) -> Option<String> {
+pub(super) fn headers_text(headers: &Headers) -> Option<String> {
     // A list of pairs of strings always has a text.
     (!headers.0.is_empty()).then(|| serde_json::to_string(&headers.0).unwrap_or_default())
 }

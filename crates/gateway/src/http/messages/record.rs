@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tidegate_domain::{AttemptRecord, AttemptResult, Headers, MessageRecord, Status};
+use tidegate_domain::{AttemptRecord, AttemptResult, Body, Headers, MessageRecord, Status};
 use tidegate_edge::{Principal, Role};
 
 use super::cause::Cause;
@@ -24,6 +24,9 @@ pub struct MessageAnswer<'a> {
     idempotency_key: String,
     #[serde(flatten)]
     body: Option<Text<'a>>,
+    /// It was deleted, and body and headers with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    erased: bool,
     admitted_at: String,
     due_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +91,7 @@ pub fn answer<'a>(record: &'a MessageRecord, principal: &Principal) -> MessageAn
         status: status(record.status),
         idempotency_key: record.headers.key_of(record.id),
         body,
+        erased: record.body == Body::Erased,
         admitted_at: iso(record.admitted_at),
         due_at: iso(record.due_at),
         expires_at: record.expires_at.map(iso),
@@ -144,7 +148,7 @@ pub fn status(status: Status) -> &'static str {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use tidegate_domain::{Body, Lane, MessageId, QueueName, Timestamp};
+    use tidegate_domain::{Lane, MessageId, QueueName, Timestamp};
 
     use super::*;
 
@@ -209,6 +213,10 @@ mod tests {
         assert_eq!((&delivered["bodyBase64"], &delivered["priority"]), (&"/w==".into(), &"high".into()));
         assert_eq!(delivered["deliveredAt"], "2025-11-15T22:00:00.000Z");
         assert_eq!(dead["reason"], "no such number");
+        let deleted = MessageRecord { body: Body::Erased, ..record(b"", Status::Deleted) };
+        let deleted = serde_json::to_value(answer(&deleted, &admin)).unwrap();
+        assert_eq!((&deleted["erased"], deleted.get("message")), (&true.into(), None));
+        assert!(dead.get("erased").is_none());
         let user = Principal { name: "app".into(), role: Role::User };
         let told = serde_json::to_value(answer(&record(b"hi", Status::Dead), &user)).unwrap();
         assert_eq!(told["reason"], "failed", "what a provider said is for admins");

@@ -24,6 +24,16 @@ CREATE FUNCTION lane_of(high integer, normal integer) RETURNS smallint LANGUAGE 
     SELECT (CASE WHEN high > 0 THEN 0 WHEN normal > 0 THEN 1 ELSE 2 END)::smallint
 $$;
 
+-- A deleted message has no text any more. Of its headers the caller's key is kept; a key made from the content is a digest
+-- of it, by which a short text could be guessed. Headers are JSON, in which a quote within a value is never bare; those
+-- that are damaged are no reason to keep a message.
+CREATE FUNCTION erase(p_seqs bigint[]) RETURNS void LANGUAGE sql VOLATILE AS $$
+    UPDATE message m SET body = '', checksum = 0,
+        headers = CASE WHEN m.headers NOT LIKE '%["idempotency-key","content-%'
+            THEN '[' || substring(m.headers FROM '\["idempotency-key","(?:[^"\\]|\\.)*"\]') || ']' END
+    WHERE m.seq = ANY (p_seqs)
+$$;
+
 -- Ends pending messages whose rows and chains the caller holds: each becomes an outcome, with the attempt that ended it
 -- where there was one, and its chain's next message steps forward. Says whether one did.
 CREATE FUNCTION end_messages(
@@ -49,6 +59,9 @@ BEGIN
     INTO queues, recipients, lanes, heads_at, statuses FROM gone g;
     IF queues IS NULL THEN
         RETURN false;
+    END IF;
+    IF 4 = ANY (statuses) THEN
+        PERFORM erase(ARRAY(SELECT i.seq FROM unnest(p_seqs, p_status) AS i (seq, status) WHERE i.status = 4));
     END IF;
     moved := leave_chains(queues, recipients, lanes, heads_at);
     PERFORM book(queues, lanes, array_fill(0::smallint, ARRAY[cardinality(queues)]), statuses);

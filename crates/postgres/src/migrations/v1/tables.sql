@@ -24,7 +24,7 @@ CREATE TABLE queue (
     paused boolean NOT NULL DEFAULT false
 );
 
--- Written once, save for an edited text. What became of a message stands in the tables beside it.
+-- Written once, save for texts that are edited or erased. What became of a message stands in the tables beside it.
 CREATE TABLE message (
     seq          bigint PRIMARY KEY,
     admitted_at  bigint NOT NULL,
