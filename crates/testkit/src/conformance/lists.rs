@@ -9,7 +9,7 @@ use crate::Harness;
 pub async fn a_list_tells_everything_oldest_first(h: &Harness) {
     let ids = a_few_of_everything(h).await;
     let listed = h.list(Filter::default(), 100).await;
-    assert_eq!(bodies(&listed), ["delivered", "dead", "expired", "deleted", "waiting", "leased", "mail"]);
+    assert_eq!(bodies(&listed), ["delivered", "dead", "expired", "Erased", "waiting", "leased", "mail"]);
     for (record, id) in listed.iter().zip(ids) {
         assert_eq!(*record, h.record(id).await);
     }
@@ -25,8 +25,8 @@ pub async fn every_filter_counts(h: &Harness) {
         (status(Status::Delivered), &["delivered"]),
         (status(Status::Dead), &["dead"]),
         (status(Status::Expired), &["expired"]),
-        (status(Status::Deleted), &["deleted"]),
-        (Filter { ended: true, ..Filter::default() }, &["delivered", "dead", "expired", "deleted"]),
+        (status(Status::Deleted), &["Erased"]),
+        (Filter { ended: true, ..Filter::default() }, &["delivered", "dead", "expired", "Erased"]),
         (Filter { queue: Some(queue("mail")), ..Filter::default() }, &["mail"]),
         (Filter { queue: Some(queue("never-seen")), ..Filter::default() }, &[]),
         (Filter { recipient: Some(ann), ..Filter::default() }, &["delivered", "dead"]),

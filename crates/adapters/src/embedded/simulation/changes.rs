@@ -103,7 +103,7 @@ impl World {
         self.engine().sweep().unwrap();
         let engine = self.engine.as_ref().unwrap();
         let book = engine.book();
-        let met = book.queues.id(&name).map(|queue| book.line.some_of(queue, from, PURGE_MAX).0);
+        let met = book.queues.id(&name).map(|queue| book.line.some_of(queue, from, PURGE_MAX, u64::MAX).0);
         let waiting: Vec<_> = met.into_iter().flatten().filter(|seq| book.is_waiting(*seq)).collect();
         // A purge takes what a channel has accepted, and a cancel does not: the random drives purge those.
         let accepted =
