@@ -37,7 +37,8 @@ pub trait Queues: Debug + Send + Sync + 'static {
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError>;
 
     /// Messages that match, oldest first. A page may hold fewer than asked for, even none, and still name a next
-    /// one: a look-up is bounded in what it reads, and in the bytes of the bodies that it answers.
+    /// one: a look-up is bounded in what it reads, and in the bytes of the bodies that it answers. What is damaged costs
+    /// the page that one row, and is named; it counts as one of the page.
     async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError>;
 
     /// Makes dead letters pending again, at the end of their recipient's chain, with all their attempts before
@@ -115,7 +116,16 @@ pub struct Page {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listing {
     pub messages: Vec<MessageRecord>,
+    pub damaged: Vec<Damaged>,
     pub next: Option<MessageId>,
+}
+
+/// A message that a list came across and that is not what was written. Whether it matches can't be known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    /// Made of what can be read: the number is right, the time may be what is damaged.
+    pub id: MessageId,
+    pub problem: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

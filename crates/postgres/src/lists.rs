@@ -49,7 +49,7 @@ impl Core {
             seqs.push(found);
             last = Some(id);
         }
-        Ok(Listing { messages: self.records(&seqs, page.body_bytes_max.is_some()).await?, next })
+        Ok(Listing { next, ..self.listing(&seqs, page.body_bytes_max.is_some()).await? })
     }
 }
 

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use tidegate_domain::{
-    AttemptRecord, Body, LedgerError, MessageId, MessageRecord, QueueName, Recipient, Status, Timestamp,
-    UserId,
+    AttemptRecord, Body, Damaged, LedgerError, Listing, MessageId, MessageRecord, QueueName, Recipient,
+    Status, Timestamp, UserId,
 };
 use tokio_postgres::Row;
 
@@ -31,13 +31,29 @@ WHERE m.seq = ANY ($1) ORDER BY m.seq"
 impl Core {
     pub async fn message(&self, id: MessageId) -> Result<Option<MessageRecord>, LedgerError> {
         let (seq, _) = self.parts(id);
-        let records = self.records(&[seq], true).await?;
+        let rows = self.rows(&[seq], true).await?;
+        let records = rows.iter().map(|row| record(self, row)).collect::<Result<Vec<_>, _>>()?;
         Ok(records.into_iter().find(|record| record.id == id))
     }
 
-    pub async fn records(&self, seqs: &[i64], with_bodies: bool) -> Result<Vec<MessageRecord>, LedgerError> {
-        let rows = self.read(&select(if with_bodies { "m.body" } else { "NULL::bytea" }), &[&seqs]).await?;
-        rows.iter().map(|row| record(self, row)).collect()
+    /// One damaged message costs nothing but itself.
+    pub async fn listing(&self, seqs: &[i64], with_bodies: bool) -> Result<Listing, LedgerError> {
+        let mut listing = Listing::default();
+        for row in self.rows(seqs, with_bodies).await? {
+            match record(self, &row) {
+                Ok(record) => listing.messages.push(record),
+                Err(error) => {
+                    let (id, problem) = (self.id(row.get(1), row.get(0)), error.to_string());
+                    tracing::error!(message_id = %id, problem, "a damaged message can't be listed");
+                    listing.damaged.push(Damaged { id, problem });
+                }
+            }
+        }
+        Ok(listing)
+    }
+
+    async fn rows(&self, seqs: &[i64], with_bodies: bool) -> Result<Vec<Row>, LedgerError> {
+        self.read(&select(if with_bodies { "m.body" } else { "NULL::bytea" }), &[&seqs]).await
     }
 }
 

@@ -94,8 +94,11 @@ impl Readers {
 
     pub(super) async fn list(self: &Arc<Self>, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
         let salt = self.salt;
-        let listed = self.read(move |db| store::list::list(db, &filter, &page, salt)).await?;
-        listed.map_err(LedgerError::Corrupt)
+        let listing = self.read(move |db| store::list::list(db, &filter, &page, salt)).await?;
+        for damaged in &listing.damaged {
+            tracing::error!(message_id = %damaged.id, problem = damaged.problem, "a damaged message can't be listed");
+        }
+        Ok(listing)
     }
 
     /// Users with a quota, in order.

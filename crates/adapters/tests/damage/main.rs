@@ -8,6 +8,7 @@
 
 mod erasure;
 mod image;
+mod lists;
 mod losses;
 mod subject;
 mod swaps;

@@ -15,7 +15,9 @@ use tidegate_edge::{ApiError, Audit, Principal};
 
 use super::answer::json;
 use super::failure::{check_admin, check_writable, from_ledger};
-use super::messages::{MessageAnswer, answer, cursor, message_id, page_size, read_filter};
+use super::messages::{
+    DamagedAnswer, MessageAnswer, answer, cursor, damaged, message_id, page_size, read_filter,
+};
 use super::{Gateway, query};
 
 pub fn routes() -> Router<Arc<Gateway>> {
@@ -30,6 +32,8 @@ pub fn routes() -> Router<Arc<Gateway>> {
 #[serde(rename_all = "camelCase")]
 struct Listed<'a> {
     dead_letters: Vec<MessageAnswer<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damaged: Vec<DamagedAnswer<'a>>,
     next: Option<String>,
 }
 
@@ -51,7 +55,8 @@ async fn list(
     let page = Page { max, body_bytes_max: Some(BATCH_BYTES_MAX), after };
     let listing = gateway.queues.list(filter, page).await.map_err(from_ledger)?;
     let dead_letters = listing.messages.iter().map(|record| answer(record, &principal)).collect();
-    let listed = Listed { dead_letters, next: listing.next.map(|id| id.to_string()) };
+    let listed =
+        Listed { dead_letters, damaged: damaged(&listing), next: listing.next.map(|id| id.to_string()) };
     Ok(place.until_sent(json(StatusCode::OK, &listed)?))
 }
 

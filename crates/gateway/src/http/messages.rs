@@ -22,7 +22,7 @@ use super::failure::{check_writable, from_ledger};
 
 pub use self::ack::{IDS, ack_and_answer, read_ack, read_ids};
 pub use self::list::{cursor, page_size, read_filter};
-pub use self::record::{MessageAnswer, answer};
+pub use self::record::{DamagedAnswer, MessageAnswer, answer, damaged};
 
 pub fn routes() -> Router<Arc<Gateway>> {
     Router::new()

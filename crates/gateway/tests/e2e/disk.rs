@@ -95,6 +95,19 @@ fn damage_is_reported_with_the_file_and_never_served() {
     let answer = gateway.get(&format!("/api/v1/messages/{id}"));
     assert_eq!(answer.status, 500, "{answer:?}");
     assert!(!answer.text.contains("wrot"), "{answer:?}");
+    // A list loses that one row, and says so.
+    let other = id_of(&gateway, "what alice wrote then");
+    let list = gateway.get("/api/v1/messages").json();
+    assert_eq!(
+        (&list["messages"][0]["id"], &list["damaged"][0]["id"]),
+        (&other.into(), &id.clone().into()),
+        "{list}"
+    );
+    let headers = [("consumerGroup", "sms"), ("messageCount", "10")];
+    let viewed = exchange(gateway.address, "GET", "/queue/view", &headers, "").json();
+    let of_id = viewed.as_array().unwrap().iter().find(|one| one["id"] == id.as_str()).unwrap();
+    assert!(of_id["damaged"].is_string() && of_id.get("content").is_none(), "{viewed}");
+    assert_eq!(viewed.as_array().unwrap().len(), 2, "{viewed}");
     gateway.stderr.wait_for("does not match its checksum");
     assert_eq!(gateway.stop().code(), Some(0));
 

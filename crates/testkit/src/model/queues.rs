@@ -159,12 +159,12 @@ impl Rules {
             let fits = page.body_bytes_max.is_none_or(|max| bytes <= max) || messages.is_empty();
             if messages.len() == page.max || !fits {
                 let next = messages.last().map(|record: &MessageRecord| record.id).or(page.after);
-                return Listing { messages, next };
+                return Listing { messages, damaged: Vec::new(), next };
             }
             let body = if page.body_bytes_max.is_some() { record.body.clone() } else { Body::Unread };
             messages.push(MessageRecord { body, ..record.clone() });
         }
-        Listing { messages, next: None }
+        Listing { messages, ..Listing::default() }
     }
 
     fn purge(&mut self, queue: &QueueName, now: Timestamp) -> u64 {

@@ -1,22 +1,26 @@
 //! Lists of messages, page by page.
 
-use rusqlite::{Connection, OptionalExtension, Row};
-use tidegate_domain::{Filter, Listing, MessageId, Page, Status, Timestamp};
+use std::sync::LazyLock;
 
-use super::{as_i64, blocks, get_meta, read, schema};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row};
+use tidegate_domain::{Damaged, Filter, Listing, MessageId, Page, Status, Timestamp};
+
+use super::super::rows::{MessageRow, OutcomeRow};
+use super::{as_i64, blocks, checksum, get_meta, read};
 
 /// Rows that one page looks at; what does not fit comes with the next.
 const EXAMINED_MAX: usize = 20_000;
 
-/// Messages that match, oldest first. The error names what is damaged.
+/// Messages that match, oldest first.
 pub(in crate::embedded) fn list(
     db: &Connection,
     filter: &Filter,
     page: &Page,
     salt: u32,
-) -> rusqlite::Result<Result<Listing, String>> {
+) -> rusqlite::Result<Listing> {
     if page.max == 0 {
-        return Ok(Ok(Listing { messages: Vec::new(), next: page.after }));
+        return Ok(Listing { next: page.after, ..Listing::default() });
     }
     let queue = match &filter.queue {
         None => None,
@@ -26,7 +30,7 @@ pub(in crate::embedded) fn list(
                 .query_row([name.as_str()], |row| row.get(0))
                 .optional()?;
             match id {
-                None => return Ok(Ok(Listing::default())),
+                None => return Ok(Listing::default()),
                 some => some,
             }
         }
@@ -38,8 +42,8 @@ pub(in crate::embedded) fn list(
     // Dead letters have an index of their own, and queues know their blocks; the rest is decided row by row.
     let (from, params) = match (filter.status, queue) {
         (Some(Status::Dead), _) => (
-            "outcome INDEXED BY dead JOIN message ON message.seq = outcome.seq AND status = 2
-             WHERE outcome.seq > ?1 ORDER BY outcome.seq",
+            "outcome INDEXED BY dead LEFT JOIN message ON message.seq = outcome.seq
+             WHERE status = 2 AND outcome.seq > ?1 ORDER BY outcome.seq",
             vec![after],
         ),
         (_, Some(queue)) => (blocks::MESSAGES_OF_QUEUE, vec![after, queue, blocks::BLOCK]),
@@ -49,52 +53,89 @@ pub(in crate::embedded) fn list(
             vec![after],
         ),
     };
-    // The length of a body is known without a look at its pages.
-    let sql = format!(
-        "SELECT message.seq, message.at, lane, recipient, status, message.queue, length(message.body) FROM {from}"
-    );
-    let mut select = db.prepare_cached(&sql)?;
+    let mut select = db.prepare_cached(&format!("SELECT {} FROM {from}", *COLUMNS))?;
     let mut rows = select.query(rusqlite::params_from_iter(params))?;
     let mut listing = Listing::default();
     let (mut examined, mut bytes, mut last) = (0, 0, None);
     while let Some(row) = rows.next()? {
-        let id = MessageId::new(Timestamp::from_millis(row.get(1)?), row.get(0)?, salt);
+        let seq: u64 = row.get(SEQ)?;
+        let at = Timestamp::from_millis(row.get(1).unwrap_or_default());
+        let id = MessageId::new(at, seq, salt);
         examined += 1;
-        if queue.is_none_or(|queue| row.get(5) == Ok(queue)) && matches(row, filter)? {
-            // A deleted message has no body any more.
-            let erased = row.get(4) == Ok(Some(schema::status_code(Status::Deleted)));
-            bytes += if erased { 0 } else { row.get::<_, usize>(6)? };
-            if page.body_bytes_max.is_some_and(|max| bytes > max) && !listing.messages.is_empty() {
-                listing.next = last;
-                break;
+        // Judged before the filter is: what is damaged may look like something else.
+        match seen(row) {
+            Err(problem) => listing.damaged.push(Damaged { id, problem }),
+            Ok(seen) if seen.matches(filter, queue) => {
+                // A deleted message has no body any more.
+                let erased = seen.status() == Status::Deleted;
+                bytes += if erased { 0 } else { row.get::<_, usize>(BODY_BYTES)? };
+                let fits = page.body_bytes_max.is_none_or(|max| bytes <= max);
+                if !fits && !listing.messages.is_empty() {
+                    listing.next = last;
+                    break;
+                }
+                match read::record(db, id, salt, page.body_bytes_max.is_some()) {
+                    Ok(Some(Ok(record))) => listing.messages.push(record),
+                    Ok(Some(Err(problem))) => listing.damaged.push(Damaged { id, problem }),
+                    Ok(None) => {}
+                    Err(error @ rusqlite::Error::SqliteFailure(..)) => return Err(error),
+                    Err(error) => listing.damaged.push(Damaged { id, problem: error.to_string() }),
+                }
             }
-            match read::record(db, id, salt, page.body_bytes_max.is_some())? {
-                Some(Ok(record)) => listing.messages.push(record),
-                Some(Err(damage)) => return Ok(Err(damage)),
-                None => {}
-            }
+            Ok(_) => {}
         }
-        if listing.messages.len() >= page.max || examined >= EXAMINED_MAX {
+        if listing.messages.len() + listing.damaged.len() >= page.max || examined >= EXAMINED_MAX {
             listing.next = rows.next()?.is_some().then_some(id);
             break;
         }
         last = Some(id);
     }
-    Ok(Ok(listing))
+    Ok(listing)
 }
 
-fn matches(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
-    let at = Timestamp::from_millis(row.get(1)?);
-    let lane: usize = row.get::<_, i64>(2)?.try_into().unwrap_or(usize::MAX);
-    let code: Option<i64> = row.get(4)?;
-    let status = code.map_or(Some(Status::Pending), schema::status_of);
-    Ok(filter.status.is_none_or(|wanted| status == Some(wanted))
-        && (!filter.ended || status != Some(Status::Pending))
-        && filter.lane.is_none_or(|wanted| wanted.index() == lane)
-        && filter.from.is_none_or(|from| at >= from)
-        && filter.to.is_none_or(|to| at < to)
-        && match &filter.recipient {
-            None => true,
-            Some(wanted) => row.get_ref(3)?.as_str_or_null()? == Some(wanted.as_str()),
-        })
+/// The head of a message, the length of its body, which is known without a look at its pages, and its outcome.
+static COLUMNS: LazyLock<String> = LazyLock::new(|| {
+    let of = |table: &str, columns: &str| {
+        columns.split(", ").map(|column| format!("{table}.{column}")).collect::<Vec<_>>().join(", ")
+    };
+    let (head, outcome) = (of("message", read::HEAD), of("outcome", read::OUTCOME));
+    format!("{head}, length(message.body), {outcome}, coalesce(message.seq, outcome.seq)")
+});
+const BODY_BYTES: usize = 13;
+const OUTCOME: usize = 14;
+const SEQ: usize = 21;
+
+/// What a list knows of a message before it reads the rest.
+struct Seen {
+    message: MessageRow,
+    outcome: Option<OutcomeRow>,
+}
+
+/// The error says what is damaged.
+fn seen(row: &Row<'_>) -> Result<Seen, String> {
+    let (message, sum) = read::head(row).map_err(|error| error.to_string())?;
+    if !checksum::head_matches(&message, sum) {
+        return Err("the message does not match its checksum".to_owned());
+    }
+    let ended = row.get_ref(OUTCOME).is_ok_and(|seq| seq != ValueRef::Null);
+    let outcome = ended.then(|| read::ended_from(row, OUTCOME)).transpose();
+    Ok(Seen { message, outcome: outcome.map_err(|error| error.to_string())? })
+}
+
+impl Seen {
+    fn status(&self) -> Status {
+        self.outcome.as_ref().map_or(Status::Pending, |outcome| outcome.status)
+    }
+
+    fn matches(&self, filter: &Filter, queue: Option<i64>) -> bool {
+        let MessageRow { queue: of, at, lane, recipient, .. } = &self.message;
+        let status = self.status();
+        queue.is_none_or(|queue| queue == i64::from(*of))
+            && filter.status.is_none_or(|wanted| status == wanted)
+            && (!filter.ended || status != Status::Pending)
+            && filter.lane.is_none_or(|wanted| wanted == *lane)
+            && filter.from.is_none_or(|from| *at >= from)
+            && filter.to.is_none_or(|to| *at < to)
+            && filter.recipient.as_ref().is_none_or(|wanted| recipient.as_ref() == Some(wanted))
+    }
 }

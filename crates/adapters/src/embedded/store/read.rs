@@ -270,15 +270,20 @@ pub(super) fn outcome(db: &Connection, seq: u64) -> rusqlite::Result<Option<Outc
 
 /// From the columns of [`OUTCOME`].
 pub(super) fn ended(row: &Row<'_>) -> rusqlite::Result<OutcomeRow> {
+    ended_from(row, 0)
+}
+
+/// From the columns of [`OUTCOME`], which begin at that one.
+pub(super) fn ended_from(row: &Row<'_>, first: usize) -> rusqlite::Result<OutcomeRow> {
     let outcome = OutcomeRow {
-        seq: row.get(0)?,
-        status: schema::status_of(row.get(1)?).ok_or_else(|| nonsense(1, "not a status"))?,
-        at: Timestamp::from_millis(row.get(2)?),
-        attempt: row.get(3)?,
-        latency_ms: row.get(4)?,
-        reason: row.get(5)?,
+        seq: row.get(first)?,
+        status: schema::status_of(row.get(first + 1)?).ok_or_else(|| nonsense(1, "not a status"))?,
+        at: Timestamp::from_millis(row.get(first + 2)?),
+        attempt: row.get(first + 3)?,
+        latency_ms: row.get(first + 4)?,
+        reason: row.get(first + 5)?,
     };
-    let sound = checksum::of_outcome(&outcome) == row.get::<_, i64>(6)?;
+    let sound = checksum::of_outcome(&outcome) == row.get::<_, i64>(first + 6)?;
     if sound { Ok(outcome) } else { Err(nonsense(6, "an outcome does not match its checksum")) }
 }
 

@@ -34,8 +34,16 @@ struct Tally {
     not_dead: usize,
     full: usize,
     expired: usize,
+    /// They can't be read, and stay where they are.
+    #[serde(skip_serializing_if = "is_zero")]
+    damaged: usize,
     /// There are more that match: ask again.
     more: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// `POST /api/v1/dead-letters/{id}/requeue`, with another text if `{body}` is given.
@@ -143,6 +151,7 @@ async fn by_filter(
         let max = PAGE.min(BY_FILTER_MAX - tally.requeued);
         let page = Page { max, body_bytes_max: None, after };
         let listing = gateway.queues.list(filter.clone(), page).await.map_err(from_ledger)?;
+        tally.damaged += listing.damaged.len();
         let ids = listing.messages.iter().map(|record| record.id).collect();
         requeue(gateway, ids, pace, tally).await?;
         after = listing.next;

@@ -8,7 +8,7 @@ use tidegate_domain::{BATCH_BYTES_MAX, Filter, Lane, MessageId, Page, QueueName,
 use tidegate_edge::{ApiError, Principal};
 
 use super::answer;
-use super::record::{MessageAnswer, status};
+use super::record::{DamagedAnswer, MessageAnswer, damaged, status};
 use crate::http::answer::json;
 use crate::http::envelope::RECIPIENT;
 use crate::http::failure::{check_admin, from_ledger};
@@ -31,6 +31,8 @@ const PAGE_MAX: u64 = 1_000;
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     messages: Vec<MessageAnswer<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damaged: Vec<DamagedAnswer<'a>>,
     next: Option<String>,
 }
 
@@ -55,7 +57,7 @@ pub async fn list(
     let page = Page { max, body_bytes_max: Some(BATCH_BYTES_MAX), after };
     let listing = gateway.queues.list(filter, page).await.map_err(from_ledger)?;
     let messages = listing.messages.iter().map(|record| answer(record, &principal)).collect();
-    let listed = Listed { messages, next: listing.next.map(|id| id.to_string()) };
+    let listed = Listed { messages, damaged: damaged(&listing), next: listing.next.map(|id| id.to_string()) };
     Ok(place.until_sent(json(StatusCode::OK, &listed)?))
 }
 

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tidegate_domain::{AttemptRecord, AttemptResult, Body, Headers, MessageRecord, Status};
+use tidegate_domain::{AttemptRecord, AttemptResult, Body, Damaged, Headers, Listing, MessageRecord, Status};
 use tidegate_edge::{Principal, Role};
 
 use super::cause::Cause;
@@ -45,6 +45,22 @@ pub struct MessageAnswer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, str>>,
     attempts: Vec<AttemptAnswer<'a>>,
+}
+
+/// A message that is not what was written: named, and not shown.
+#[derive(Debug, Serialize)]
+pub struct DamagedAnswer<'a> {
+    id: String,
+    sequence: u64,
+    problem: &'a str,
+}
+
+pub fn damaged(listing: &Listing) -> Vec<DamagedAnswer<'_>> {
+    let mut named = Vec::with_capacity(listing.damaged.len());
+    for Damaged { id, problem } in &listing.damaged {
+        named.push(DamagedAnswer { id: id.to_string(), sequence: id.seq(), problem });
+    }
+    named
 }
 
 /// Text as text; anything else in a form that JSON can carry unharmed.

@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use tidegate_domain::{
-    BATCH_BYTES_MAX, Filter, MessageId, MessageRecord, Page, QueueName, Status, Timestamp,
+    BATCH_BYTES_MAX, Damaged, Filter, MessageId, MessageRecord, Page, QueueName, Status, Timestamp,
 };
 use tidegate_edge::{ApiError, Principal};
 
@@ -31,9 +31,14 @@ struct ViewedMessage<'a> {
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<Cow<'a, str>>,
-    consumer_group: String,
-    created_at: String,
-    consumed: bool,
+    consumer_group: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumed: Option<bool>,
+    /// What is wrong with a message that is not what was written. Nothing of it is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<&'a str>,
 }
 
 /// `GET /queue/view`: messages of the group, oldest first, as they are. Looking changes nothing.
@@ -63,11 +68,12 @@ pub async fn view(
     let count = usize::try_from(count).unwrap_or(max);
     let place = gateway.large_answers.begin().await?;
     let view = View { gateway: &gateway, queue, count, after };
-    let (mut found, next) = view.find(consumed).await?;
+    let Found { mut records, damaged, next } = view.find(consumed).await?;
     // A list is in the order of ids, which carry the time; a clock set back between two starts is all that could
     // make a difference.
-    found.sort_by_key(|record| record.admitted_at);
-    let viewed: Vec<_> = found.iter().map(viewed).collect();
+    records.sort_by_key(|record| record.admitted_at);
+    let broken = damaged.iter().map(|damaged| broken(&view.queue, damaged));
+    let viewed: Vec<_> = records.iter().map(viewed).chain(broken).collect();
     let mut response = json(StatusCode::OK, &viewed)?;
     if let Some(next) = next.and_then(|id| HeaderValue::try_from(id.to_string()).ok()) {
         response.headers_mut().insert(NEXT, next);
@@ -82,7 +88,12 @@ struct View<'a> {
     after: Option<MessageId>,
 }
 
-type Found = (Vec<MessageRecord>, Option<MessageId>);
+#[derive(Default)]
+struct Found {
+    records: Vec<MessageRecord>,
+    damaged: Vec<Damaged>,
+    next: Option<MessageId>,
+}
 
 impl View<'_> {
     /// Consumed and waiting messages are looked for apart: what ended otherwise is then not even read. Waiting ones
@@ -108,36 +119,58 @@ impl View<'_> {
             from: retention_ms.map(|ms| self.gateway.clock.now().minus_ms(ms)).map(after),
             ..Filter::default()
         };
-        let (mut found, mut bytes, mut next) = (Vec::new(), 0, self.after);
+        let (mut found, mut bytes) = (Found { next: self.after, ..Found::default() }, 0);
         for _ in 0..PAGES_MAX {
             let body_bytes_max = Some(bytes_max - bytes);
-            let page = Page { max: self.count - found.len(), body_bytes_max, after: next };
+            let page = Page { max: self.count - found.count(), body_bytes_max, after: found.next };
             let listing = self.gateway.queues.list(filter.clone(), page).await.map_err(from_ledger)?;
             bytes += listing.messages.iter().map(|record| record.body.len()).sum::<usize>();
-            found.extend(listing.messages);
-            next = listing.next;
-            if found.len() >= self.count || bytes >= bytes_max / 2 || next.is_none() {
+            found.records.extend(listing.messages);
+            found.damaged.extend(listing.damaged);
+            found.next = listing.next;
+            if found.count() >= self.count || bytes >= bytes_max / 2 || found.next.is_none() {
                 break;
             }
         }
-        Ok((found, next))
+        Ok(found)
+    }
+}
+
+impl Found {
+    fn count(&self) -> usize {
+        self.records.len() + self.damaged.len()
+    }
+
+    fn last(&self) -> Option<MessageId> {
+        let ids =
+            [self.records.last().map(|record| record.id), self.damaged.last().map(|damaged| damaged.id)];
+        ids.into_iter().flatten().max_by_key(|id| id.seq())
     }
 }
 
 /// Two lists as one. Where one of them was not read to its end, the other can't be told beyond that.
 fn merge(waiting: Found, delivered: Found, count: usize) -> Found {
-    let mut next = [waiting.1, delivered.1].into_iter().flatten().min_by_key(|id| id.seq());
-    let both = waiting.0.into_iter().chain(delivered.0);
-    let mut found: BTreeMap<u64, _> = both.map(|record| (record.id.seq(), record)).collect();
+    let mut next = [waiting.next, delivered.next].into_iter().flatten().min_by_key(|id| id.seq());
+    let sound = waiting.records.into_iter().chain(delivered.records);
+    let damaged = waiting.damaged.into_iter().chain(delivered.damaged);
+    // Both lists come across what is damaged.
+    let mut found: BTreeMap<u64, _> = damaged.map(|damaged| (damaged.id.seq(), Err(damaged))).collect();
+    found.extend(sound.map(|record| (record.id.seq(), Ok(record))));
     if let Some(beyond) = next {
         found.split_off(&(beyond.seq() + 1));
     }
-    let mut found: Vec<MessageRecord> = found.into_values().collect();
-    if found.len() > count {
-        found.truncate(count);
-        next = found.last().map(|record| record.id);
+    let mut merged = Found::default();
+    for (_, one) in found {
+        if merged.count() == count {
+            next = merged.last();
+            break;
+        }
+        match one {
+            Ok(record) => merged.records.push(record),
+            Err(damaged) => merged.damaged.push(damaged),
+        }
     }
-    (found, next)
+    Found { next, ..merged }
 }
 
 /// What is exactly as old as the retention is gone.
@@ -149,9 +182,21 @@ fn viewed(record: &MessageRecord) -> ViewedMessage<'_> {
     ViewedMessage {
         id: record.id.to_string(),
         content: record.body.bytes().map(|bytes| String::from_utf8_lossy(bytes)),
-        consumer_group: record.queue.to_string(),
-        created_at: iso(record.admitted_at),
-        consumed: record.status == Status::Delivered,
+        consumer_group: record.queue.as_str(),
+        created_at: Some(iso(record.admitted_at)),
+        consumed: Some(record.status == Status::Delivered),
+        damaged: None,
+    }
+}
+
+fn broken<'a>(queue: &'a QueueName, damaged: &'a Damaged) -> ViewedMessage<'a> {
+    ViewedMessage {
+        id: damaged.id.to_string(),
+        content: None,
+        consumer_group: queue.as_str(),
+        created_at: None,
+        consumed: None,
+        damaged: Some(&damaged.problem),
     }
 }
 
