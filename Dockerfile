@@ -12,6 +12,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
 
 FROM debian:bookworm-slim
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+# For TLS to Kafka: the OpenSSL that its client was built with.
+COPY --from=build /usr/lib/*-linux-gnu/libssl.so.3 /usr/lib/*-linux-gnu/libcrypto.so.3 /usr/lib/
 COPY --from=build /tidegate /usr/local/bin/tidegate
 # A number, so that "runs as non-root" can be checked from outside.
 RUN install --directory --owner=10001 --group=10001 --mode=0750 /data

@@ -169,8 +169,8 @@ const LONG: [(&str, usize, u32); 9] = [
     ("tidegate-kafka/faults", 4, 100),
     ("tidegate-testkit/rabbitmq", 1, 90),
     ("tidegate-testkit/kafka", 2, 80),
+    ("tidegate/e2e", 4, 80),
     ("tidegate-rabbitmq/rabbitmq", 4, 59),
-    ("tidegate/e2e", 4, 52),
 ];
 
 fn trial(args: &[&str], seconds: u32) -> Job {

@@ -6,8 +6,8 @@ use crate::command::run;
 
 type Tool = (&'static str, &'static str, &'static str);
 
-/// Program, Debian package, what for.
-const TOOLS: [Tool; 7] = [
+/// Program or header, Debian package, what for.
+const TOOLS: [Tool; 9] = [
     ("strace", "strace", "failing system calls"),
     ("mkfs.ext4", "e2fsprogs", "power cuts"),
     ("mount", "mount", "power cuts and full disks"),
@@ -15,6 +15,8 @@ const TOOLS: [Tool; 7] = [
     ("faketime", "faketime", "clocks that differ"),
     ("g++", "g++", "building the Kafka client"),
     ("make", "make", "building the Kafka client"),
+    ("pkg-config", "pkg-config", "finding OpenSSL"),
+    ("openssl/ssl.h", "libssl-dev", "TLS of the Kafka client"),
 ];
 
 /// Servers, and what they are started and looked at with.
@@ -61,7 +63,7 @@ fn found_or_installed(tools: &[Tool]) -> Result<bool, String> {
 
 fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    let more = ["/usr/sbin", "/sbin", "/usr/include"].map(std::path::PathBuf::from);
     // Debian keeps several versions of PostgreSQL side by side, and none in the path.
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let more = more.into_iter().chain(versions.map(|version| version.path().join("bin")));

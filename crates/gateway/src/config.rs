@@ -30,7 +30,9 @@ use self::layers::Layers;
 use self::ledger::Ledgers;
 use self::reader::Reader;
 
-pub use self::bus::{BusEngine, BusSettings, KafkaSettings, RabbitMqSettings, WhenDown};
+pub use self::bus::{
+    BusEngine, BusSettings, KafkaSettings, LoginSettings, RabbitMqSettings, SaslMechanism, WhenDown,
+};
 pub use self::channels::{ChannelsSettings, InboxSettings, WebhookSettings};
 pub use self::layers::{ENVIRONMENT_PREFIX, Sources};
 pub use self::ledger::{EmbeddedSettings, LedgerSettings, PostgresSettings, SharedSettings};
@@ -129,7 +131,7 @@ impl Loaded {
         reader.problems.sort_by_key(|problem| problem.origin.line());
         match settings {
             Some(settings) if reader.problems.is_empty() => {
-                Ok(Self { settings, changed: changed(&layers), warnings: layers.warnings })
+                Ok(Self { settings, changed: changed(&layers), warnings: reader.warnings })
             }
             _ => Err(Problems(reader.problems)),
         }

@@ -9,7 +9,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::consumer::KafkaConsumer;
 use crate::options::{OpenError, Options};
 use crate::producer::Producer;
+use crate::reason::Encryption;
 use crate::standing::Standing;
+use crate::tls::{Identity, Tls};
 use crate::watch::Watch;
 
 /// The [`Bus`] on Kafka.
@@ -23,9 +25,12 @@ pub struct KafkaBus {
 impl KafkaBus {
     /// Starts its clients, and gives Kafka a moment to answer and the topics to be made. A Kafka that is away, or
     /// refuses, is no error here: the bus says so in its health, and goes on trying.
-    pub async fn open(options: Options) -> Result<Self, OpenError> {
+    pub async fn open(mut options: Options) -> Result<Self, OpenError> {
         options.check()?;
-        let standing = Arc::new(Standing::new(options.login.as_ref().map(|login| login.user.clone())));
+        options.tls = options.tls.map(Tls::with_roots).transpose()?;
+        options.tls.iter().filter_map(|tls| tls.identity.as_ref()).try_for_each(Identity::check)?;
+        let user = options.login.as_ref().map(|login| login.user.clone());
+        let standing = Arc::new(Standing::new(user, Encryption::of(options.tls.as_ref())));
         let producer = Producer::new(&options, &standing)?;
         let looked = Arc::new(Notify::new());
         let watch = Arc::new(Watch::start(&options, &standing, looked.clone())?);

@@ -51,8 +51,12 @@ pub fn settings(options: &Options) -> ClientConfig {
     config.set("retry.backoff.max.ms", "500");
     config.set("topic.metadata.refresh.interval.ms", "3000");
     config.set_log_level(RDKafkaLogLevel::Warning);
+    if let Some(tls) = &options.tls {
+        tls.apply(&mut config);
+    }
     if let Some(login) = &options.login {
-        config.set("security.protocol", "SASL_PLAINTEXT").set("sasl.mechanism", "PLAIN");
+        let protocol = if options.tls.is_some() { "sasl_ssl" } else { "sasl_plaintext" };
+        config.set("security.protocol", protocol).set("sasl.mechanism", login.mechanism.name());
         config.set("sasl.username", &login.user).set("sasl.password", &login.password);
     }
     config

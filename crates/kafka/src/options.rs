@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use tidegate_bus::Routes;
 
+use crate::tls::{Tls, TlsError};
+
 /// What Kafka allows in the name of a topic.
 const TOPIC_NAME_MAX: usize = 249;
 const PUBLISH_MS_MIN: u64 = 1_000;
@@ -15,6 +17,8 @@ pub struct Options {
     /// The consumer group of a queue is called by this, a dot, and the queue's name.
     pub group: String,
     pub login: Option<Login>,
+    /// None: connections are in the clear.
+    pub tls: Option<Tls>,
     /// Of topics that are missing and made by us.
     pub partitions: u16,
     /// The same; none: as the broker likes it.
@@ -25,11 +29,33 @@ pub struct Options {
     pub record_bytes_max: usize,
 }
 
-/// By SASL/PLAIN. The password crosses the network as it is.
+/// By SASL.
 #[derive(Clone)]
 pub struct Login {
+    pub mechanism: Mechanism,
     pub user: String,
     pub password: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mechanism {
+    /// The password crosses the network as it is: without TLS, all who listen can read it.
+    #[default]
+    Plain,
+    /// Client and broker prove to each other that they know the password.
+    ScramSha256,
+    ScramSha512,
+}
+
+impl Mechanism {
+    /// As Kafka calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "PLAIN",
+            Self::ScramSha256 => "SCRAM-SHA-256",
+            Self::ScramSha512 => "SCRAM-SHA-512",
+        }
+    }
 }
 
 /// What is wrong with the options. A Kafka that is away, or refuses, is no such thing: see
@@ -53,6 +79,10 @@ pub enum OpenError {
     NoPartitions,
     #[error("a publication takes {PUBLISH_MS_MIN} ms at least")]
     NoTime,
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
+    #[error("this build has no TLS to Kafka, and no SCRAM")]
+    NoTls,
     #[error("the Kafka client refuses its settings: {0}")]
     Client(String),
 }
@@ -64,6 +94,7 @@ impl Options {
             routes,
             group: "tidegate".to_owned(),
             login: None,
+            tls: None,
             partitions: 12,
             replication: None,
             publish_ms: 4_000,
@@ -77,6 +108,8 @@ impl Options {
         require(!self.group.is_empty(), OpenError::NoGroup)?;
         require(self.partitions > 0 && self.replication != Some(0), OpenError::NoPartitions)?;
         require(self.publish_ms >= PUBLISH_MS_MIN, OpenError::NoTime)?;
+        let scram = self.login.as_ref().is_some_and(|login| login.mechanism != Mechanism::Plain);
+        require(crate::TLS || (self.tls.is_none() && !scram), OpenError::NoTls)?;
         let mut topics = self.routes.names();
         require(!topics.is_empty(), OpenError::NoQueues)?;
         if let Some(bad) = topics.iter().find(|name| !is_topic(name)) {
@@ -94,7 +127,8 @@ impl Options {
 
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+        let Self { mechanism, user, .. } = self;
+        f.debug_struct("Login").field("mechanism", mechanism).field("user", user).finish_non_exhaustive()
     }
 }
 
@@ -142,8 +176,11 @@ mod tests {
 
     #[test]
     fn a_password_is_not_shown() {
-        let login = Login { user: "alice".to_owned(), password: "open sesame".to_owned() };
-        let shown = format!("{:?}", Options { login: Some(login), ..options(&["a"]) });
+        let mechanism = Mechanism::Plain;
+        let login = Login { mechanism, user: "alice".to_owned(), password: "open sesame".to_owned() };
+        let identity = crate::Identity { certificate_pem: String::new(), key_pem: "open sesame".to_owned() };
+        let tls = Some(Tls { roots_pem: None, identity: Some(identity) });
+        let shown = format!("{:?}", Options { login: Some(login), tls, ..options(&["a"]) });
         assert!(shown.contains("alice") && !shown.contains("sesame"), "{shown}");
     }
 }

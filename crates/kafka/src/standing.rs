@@ -4,6 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tidegate_domain::{BusError, BusHealth};
 
+use crate::reason::{Encryption, lasting};
+
 /// How Kafka is doing, as far as we know: what the watch found out, and what the clients heard since.
 #[derive(Debug)]
 pub struct Standing(Mutex<Known>);
@@ -18,13 +20,14 @@ struct Known {
     heard: Option<BusError>,
     was_reached: bool,
     user: Option<String>,
+    encryption: Encryption,
 }
 
 impl Standing {
-    pub fn new(user: Option<String>) -> Self {
+    pub fn new(user: Option<String>, encryption: Encryption) -> Self {
         let unreached = Some(BusError::Away("not connected yet".to_owned()));
         let topics = BTreeMap::new();
-        Self(Mutex::new(Known { unreached, topics, heard: None, was_reached: false, user }))
+        Self(Mutex::new(Known { unreached, topics, heard: None, was_reached: false, user, encryption }))
     }
 
     pub fn health(&self) -> BusHealth {
@@ -50,7 +53,7 @@ impl Standing {
 
     /// A client tells of an error. A refused login is one at once; a broken connection becomes one when nobody answers.
     pub fn hear(&self, code: Option<Code>, reason: &str) {
-        let mut known = self.known();
+        let (mut known, reason) = (self.known(), lasting(reason));
         match code {
             // The one says nothing that the errors before it did not say better, the other is none.
             Some(Code::AllBrokersDown | Code::PartitionEOF) => {}
@@ -68,8 +71,13 @@ impl Standing {
                 (known.heard, known.unreached) = (Some(refused.clone()), Some(refused));
             }
             _ => {
-                let text =
-                    if reason.contains("Connect to") { reason.to_owned() } else { known.guess(reason) };
+                let text = if let Some(explained) = known.encryption.explain(reason) {
+                    explained
+                } else if reason.contains("Connect to") {
+                    reason.to_owned()
+                } else {
+                    known.guess(reason)
+                };
                 known.heard = Some(BusError::Away(text));
             }
         }
@@ -102,8 +110,7 @@ impl Standing {
 impl Known {
     /// A Kafka that wants another login than ours closes the connection, and does not say why.
     fn guess(&self, reason: &str) -> String {
-        let guess = if self.was_reached { "" } else { "; does this Kafka want another login, or TLS?" };
-        format!("{reason}{guess}")
+        if self.was_reached { reason.to_owned() } else { format!("{reason}; {}", self.encryption.guess()) }
     }
 }
 
@@ -120,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_what_was_heard_last() {
-        let standing = Standing::new(Some("alice".to_owned()));
+        let standing = Standing::new(Some("alice".to_owned()), Encryption::Off);
         standing.hear(Some(Code::Authentication), "wrong password");
         assert_eq!(health(&standing), "the login of \"alice\" is refused: wrong password");
         standing.reached();
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_closed_at_once_may_want_a_login() {
-        let standing = Standing::new(None);
+        let standing = Standing::new(None, Encryption::Off);
         standing.unreached("no answer in time");
         assert!(health(&standing).contains("login"));
         standing.hear(None, "localhost:9092: Connect to ipv4#127.0.0.1:9092 failed: Connection refused");
@@ -150,7 +157,7 @@ mod tests {
 
     #[test]
     fn trouble_of_a_topic_is_the_business_of_those_who_use_it() {
-        let standing = Standing::new(None);
+        let standing = Standing::new(None, Encryption::Off);
         standing.reached();
         let trouble = BusError::Refused("the topic a is missing".to_owned());
         standing.set_topic("a", Some(trouble.clone()));

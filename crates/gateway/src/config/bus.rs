@@ -11,7 +11,7 @@ use super::queues::{ChannelKind, is_reserved};
 use super::reader::Reader;
 use super::{MS_MAX, QueuesSettings};
 
-pub use self::kafka::KafkaSettings;
+pub use self::kafka::{KafkaSettings, LoginSettings, SaslMechanism};
 pub use self::rabbitmq::RabbitMqSettings;
 
 /// How claimed messages reach senders in other processes.
@@ -76,6 +76,9 @@ impl Buses {
         let transit_ms = reader.number("bus.transit_ms", 1_000..=MS_MAX);
         let record_bytes_max = reader.size("bus.record_bytes_max", 1_024..=RECORD_BYTES_MAX);
         let (kafka, rabbitmq) = (KafkaSettings::read(reader), RabbitMqSettings::read(reader));
+        if let Some(Kind::Kafka) = kind {
+            kafka.warn(reader);
+        }
         let engine = match kind {
             Some(Kind::None) => None,
             Some(Kind::RabbitMq) => Some(BusEngine::RabbitMq(rabbitmq.clone())),

@@ -12,11 +12,13 @@ use super::problem::{Origin, Problem, choose};
 pub struct Reader<'a> {
     layers: &'a Layers,
     pub problems: Vec<Problem>,
+    /// What looks odd, and is no reason not to start.
+    pub warnings: Vec<Problem>,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(layers: &'a Layers) -> Self {
-        Self { layers, problems: layers.problems.clone() }
+        Self { layers, problems: layers.problems.clone(), warnings: layers.warnings.clone() }
     }
 
     pub fn number(&mut self, key: &str, range: RangeInclusive<u64>) -> u64 {
@@ -90,5 +92,9 @@ impl<'a> Reader<'a> {
     pub fn problem_with_fix(&mut self, key: &str, what: impl Into<String>, fix: impl Into<String>) {
         let problem = Problem::new(&self.origin(key), key, what).fix(fix);
         self.problems.push(problem);
+    }
+    pub fn warning(&mut self, key: &str, what: impl Into<String>, fix: impl Into<String>) {
+        let warning = Problem::new(&self.origin(key), key, what).fix(fix);
+        self.warnings.push(warning);
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 use tidegate_adapters::channels::inbox;
 use tidegate_adapters::channels::webhook::{WebhookError, WebhookOptions};
+use tidegate_kafka::{self as kafka, TlsError};
 use tidegate_postgres as postgres;
 use tidegate_rabbitmq as rabbitmq;
 use tidegate_redis::Endpoint;
@@ -14,10 +15,14 @@ use tidegate_redis::Endpoint;
 use super::channels::webhook_options;
 use super::socket;
 use crate::config::{
-    EmbeddedSettings, Fault, LedgerSettings, PostgresSettings, Sections, WarningUrl, WebhookSettings,
+    EmbeddedSettings, Fault, KafkaSettings, LedgerSettings, PostgresSettings, SaslMechanism, Sections,
+    WarningUrl, WebhookSettings,
 };
 
 const PEM_FIX: &str = "name a file with certificates in PEM, or leave it empty";
+
+const CERTIFICATE_FIX: &str = "name a file with a certificate in PEM, or leave it empty";
+const KEY_FIX: &str = "name a file with the certificate's private key in PEM, without a passphrase";
 
 pub fn check(sections: &Sections) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -30,6 +35,7 @@ pub fn check(sections: &Sections) -> Vec<Fault> {
     let redis_fix = "such as \"redis://:password@example.com:6379/0\", or rediss:// for TLS";
     faults.extend(wrong("redis.url", redis_fix, Endpoint::parse(&sections.redis.url).map(drop)));
     faults.extend(roots("redis.tls_roots", sections.redis.tls_roots.as_deref(), Endpoint::check_roots));
+    faults.extend(kafka_section(&sections.kafka));
     let rabbitmq_fix = "such as \"amqp://user:password@example.com:5672/%2f\"";
     let rabbitmq = &sections.rabbitmq;
     faults.extend(wrong("rabbitmq.url", rabbitmq_fix, rabbitmq::check_url(&rabbitmq.url)));
@@ -80,6 +86,57 @@ fn postgres_section(settings: &PostgresSettings) -> Vec<Fault> {
     let path = settings.tls_roots.as_deref();
     let checked = if settings.tls || path.is_some() { postgres::check_roots(path) } else { Ok(()) };
     url.into_iter().chain(wrong("postgres.tls_roots", PEM_FIX, checked.map_err(bare))).collect()
+}
+
+fn kafka_section(settings: &KafkaSettings) -> Vec<Fault> {
+    if !kafka::TLS {
+        return without_openssl(settings);
+    }
+    let mut faults = Vec::new();
+    match settings.tls_roots.as_deref() {
+        Some(path) => faults.extend(roots("kafka.tls_roots", Some(path), |pem| {
+            kafka::Tls::check_roots(Some(&String::from_utf8_lossy(pem)))
+        })),
+        None if settings.tls => {
+            let fix = "name a file with certificates in PEM, or install the system's";
+            faults.extend(wrong("kafka.tls_roots", fix, kafka::Tls::check_roots(None)));
+        }
+        None => {}
+    }
+    if let (Some(certificate), Some(key)) = (&settings.tls_certificate, &settings.tls_key) {
+        faults.extend(identity(certificate, key));
+    }
+    faults
+}
+
+/// What Kafka's client can't do in a build that lacks OpenSSL.
+fn without_openssl(settings: &KafkaSettings) -> Vec<Fault> {
+    let scram = settings.login.as_ref().is_some_and(|login| login.mechanism != SaslMechanism::Plain);
+    let wanted = [("kafka.tls", settings.tls, "TLS to Kafka"), ("kafka.sasl_mechanism", scram, "SCRAM")];
+    let fix = "take a build with the feature kafka-tls, which is there by default";
+    let wanted = wanted.into_iter().filter(|(_, wanted, _)| *wanted);
+    wanted.map(|(key, _, what)| Fault::new(key, format!("this build has no {what}"), fix)).collect()
+}
+
+fn identity(certificate: &Path, key: &Path) -> Vec<Fault> {
+    let place = |path: &Path, what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let bad_certificate = |what: &dyn std::fmt::Display| {
+        Fault::new("kafka.tls_certificate", place(certificate, what), CERTIFICATE_FIX)
+    };
+    let bad_key = |what: &dyn std::fmt::Display| Fault::new("kafka.tls_key", place(key, what), KEY_FIX);
+    let read = (std::fs::read_to_string(certificate), std::fs::read_to_string(key));
+    let (certificate_pem, key_pem) = match read {
+        (Ok(certificate_pem), Ok(key_pem)) => (certificate_pem, key_pem),
+        (certificate, key) => {
+            let certificate = certificate.err().map(|error| bad_certificate(&error));
+            return certificate.into_iter().chain(key.err().map(|error| bad_key(&error))).collect();
+        }
+    };
+    match (kafka::Identity { certificate_pem, key_pem }).check() {
+        Ok(()) => Vec::new(),
+        Err(error @ TlsError::Certificate) => vec![bad_certificate(&error)],
+        Err(error) => vec![bad_key(&error)],
+    }
 }
 
 fn webhook_section(sections: &Sections) -> Vec<Fault> {

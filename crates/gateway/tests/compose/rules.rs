@@ -120,3 +120,21 @@ fn the_image_is_built_with_our_toolchain_and_runs_as_nobody_in_particular() {
     }
     assert!(last.contains("HEALTHCHECK ") && last.contains("CMD [\"tidegate\", \"health\"]"));
 }
+
+/// What every Debian has that runs programs in C.
+const BASE: [&str; 5] = ["linux-vdso.so", "ld-linux", "libc.so", "libm.so", "libgcc_s.so"];
+
+#[test]
+fn the_image_has_the_libraries_that_the_program_needs() {
+    let output = Command::new("ldd").arg(env!("CARGO_BIN_EXE_tidegate")).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let names = said.lines().filter_map(|line| line.split_whitespace().next());
+    let names = names.map(|path| path.rsplit('/').next().unwrap());
+    let dockerfile = text_of("Dockerfile");
+    let last = dockerfile.rsplit("\nFROM ").next().unwrap();
+    for name in names.filter(|name| !BASE.iter().any(|base| name.starts_with(base))) {
+        let copied =
+            last.lines().any(|line| line.starts_with("COPY ") && line.contains(&format!("/{name} ")));
+        assert!(copied, "{name} is not in the image");
+    }
+}

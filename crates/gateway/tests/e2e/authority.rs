@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::{TempDir, tempdir};
 
 /// Whom a gateway trusts to say who a server is. All of them have one name, so that only signatures tell them apart. Its
@@ -30,10 +30,12 @@ impl Authority {
         self.dir.path().join("roots.pem")
     }
 
-    /// The files of a server's certificate and key.
+    /// The files of the certificate and key of a server, or of a client.
     pub fn certify(&self, name: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        // A certificate with its issuer's name looks self-signed to OpenSSL.
+        params.distinguished_name.push(DnType::CommonName, name);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let file = |ending| self.dir.path().join(format!("{name}.{ending}"));
         fs::write(file("crt"), certificate.pem()).unwrap();

@@ -1,8 +1,10 @@
+mod tls;
+
 use std::path::Path;
 
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
-use tidegate_testkit::services::{Kafka, NoKafka, RabbitMq};
+use tidegate_testkit::services::{Kafka, KafkaOptions, NoKafka, RabbitMq};
 
 use crate::gateway::{Gateway, eventually, start};
 
@@ -28,7 +30,11 @@ fn on_rabbitmq(rabbitmq: &RabbitMq) -> String {
 
 /// None where it can't be fetched; the bus' own tests have a cluster without one.
 fn kafka() -> Option<Kafka> {
-    match Kafka::start() {
+    kafka_with(&KafkaOptions::default())
+}
+
+fn kafka_with(options: &KafkaOptions) -> Option<Kafka> {
+    match Kafka::start_with(options) {
         Ok(kafka) => Some(kafka),
         Err(error) if error.is::<NoKafka>() => {
             eprintln!("left out: on Kafka: {error}");

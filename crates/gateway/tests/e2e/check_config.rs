@@ -32,6 +32,11 @@ kind = "kafk"                         #! bus.kind: "kafk" is not known; choose
 [kafka]
 brokers = ["k1", "k2:0"]              #! kafka.brokers: "k1" is not an address with a port; such as | kafka.brokers: "k2:0" is not
 publish_timeout_ms = 3600000          #! kafka.publish_timeout_ms: 3600000 is out of range
+tls = "on"
+tls_roots = "absent.pem"              #! kafka.tls_roots: absent.pem:
+tls_certificate = "absent.crt"        #! kafka.tls_certificate: has no key; set kafka.tls_key
+sasl_mechanism = "SCRAM-SHA-1"        #! kafka.sasl_mechanism: "SCRAM-SHA-1" is not known; choose
+password = "s3cret"                   #! kafka.password: is for a user, and there is none; set
 [rabbitmq]
 url = "amqp://:s3cret@h:port/"        #! rabbitmq.url: the URL is not of the form amqp://
 exchange = "amq.mine"                 #! rabbitmq.exchange: "amq.mine" must

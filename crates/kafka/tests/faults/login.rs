@@ -1,5 +1,5 @@
 use tidegate_domain::{Bus, BusError, BusHealth};
-use tidegate_kafka::{KafkaBus, Login, Options};
+use tidegate_kafka::{KafkaBus, Login, Mechanism, Options};
 use tidegate_testkit::bus::queue;
 use tidegate_testkit::services::KafkaOptions;
 
@@ -12,7 +12,8 @@ async fn a_login_that_is_refused_is_told_and_a_right_one_works() {
     let Some(kafka) = kafka(&KafkaOptions { users, ..KafkaOptions::default() }) else { return };
     let backend = Backend::new(kafka.bootstrap());
     let with = |password: &str| {
-        let login = Login { user: "alice".to_owned(), password: password.to_owned() };
+        let (user, password) = ("alice".to_owned(), password.to_owned());
+        let login = Login { mechanism: Mechanism::Plain, user, password };
         Options { login: Some(login), publish_ms: 3_000, ..backend.options() }
     };
 

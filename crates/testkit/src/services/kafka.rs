@@ -42,8 +42,14 @@ pub struct Kafka {
 
 #[derive(Debug, Clone, Default)]
 pub struct KafkaOptions {
-    /// Names and passwords of those who may log in, by SASL/PLAIN without TLS. None: everybody may, without a login.
+    /// Names and passwords of those who may log in, by SASL/PLAIN unless `scram`. None: everybody may, without a login.
     pub users: Vec<(String, String)>,
+    /// They log in by SCRAM-SHA-512, and in no other way.
+    pub scram: bool,
+    /// For TLS: the files of a certificate and its key. Clients are told the name `localhost` then.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// The file of those whom the broker trusts to say who a client is. It then wants a certificate of every client.
+    pub client_roots: Option<PathBuf>,
     /// Whoever asks for a topic that is missing makes it, as a stock Kafka does.
     pub topics_on_demand: bool,
     /// Further settings of the broker, such as `("message.max.bytes", "20000")`.
@@ -64,7 +70,11 @@ impl Kafka {
         let [address, inner, _] = addresses;
         fs::write(properties(&dir), properties::broker(options, addresses, dir.path()))?;
         fs::write(log_properties(&dir), properties::LOG)?;
-        format(&jars, &dir)?;
+        if let Some((certificate, key)) = &options.certificate {
+            // Kafka reads both from one file, the key first.
+            fs::write(key_store(dir.path()), [fs::read(key)?, fs::read(certificate)?].concat())?;
+        }
+        format(&jars, &dir, options)?;
         let server = spawn(&jars, &dir)?;
         let mut kafka = Self { address, inner, jars, dir, server };
         kafka.wait_until_ready()?;
@@ -74,6 +84,11 @@ impl Kafka {
     /// The directory of its jars and of its tools', for who starts it in another way. Fails as `start` does.
     pub fn jars() -> anyhow::Result<PathBuf> {
         jars::jars(&Turn::take()?)
+    }
+
+    /// The same under the name in its certificate, for clients over TLS.
+    pub fn named(&self) -> String {
+        format!("localhost:{}", self.address.port())
     }
 
     /// What a client calls `bootstrap.servers`.
@@ -146,10 +161,18 @@ fn machine(command: &mut Command, jars: &Path, dir: &TempDir) {
     command.args(MACHINE).arg(log).arg("-cp").arg(jars.join("*")).stdin(Stdio::null());
 }
 
-fn format(jars: &Path, dir: &TempDir) -> anyhow::Result<()> {
+fn key_store(dir: &Path) -> PathBuf {
+    dir.join("broker.pem")
+}
+
+fn format(jars: &Path, dir: &TempDir, options: &KafkaOptions) -> anyhow::Result<()> {
     let mut command = Command::new(program("java", "default-jre-headless")?);
     machine(&mut command, jars, dir);
     command.args(["kafka.tools.StorageTool", "format", "--standalone", "--cluster-id", properties::CLUSTER]);
+    for (name, password) in options.users.iter().filter(|_| options.scram) {
+        // Kafka keeps them in its log.
+        command.arg("--add-scram").arg(format!("SCRAM-SHA-512=[name={name},password={password}]"));
+    }
     let output = command.arg("--config").arg(properties(dir)).output()?;
     let said = [output.stdout, output.stderr].concat();
     ensure!(output.status.success(), "Kafka's log can't be formatted: {}", String::from_utf8_lossy(&said));

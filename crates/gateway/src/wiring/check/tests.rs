@@ -45,12 +45,17 @@ fn files_that_hold_no_certificates_are_told_whether_they_are_used_or_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ca.pem");
     let file = path.display();
+    let kafka = tidegate_kafka::TLS
+        .then(|| (format!("[kafka]\ntls = \"on\"\ntls_roots = \"{file}\"\n"), "kafka.tls_roots"));
     for (text, key) in [
         (format!("[postgres]\ntls = \"on\"\ntls_roots = \"{file}\"\n"), "postgres.tls_roots"),
         (format!("[redis]\nurl = \"rediss://h/\"\ntls_roots = \"{file}\"\n"), "redis.tls_roots"),
         (format!("[rabbitmq]\nurl = \"amqps://h/\"\ntls_roots = \"{file}\"\n"), "rabbitmq.tls_roots"),
         (format!("[webhook]\n\nca_file = \"{file}\"\n"), "webhook.ca_file"),
-    ] {
+    ]
+    .into_iter()
+    .chain(kafka)
+    {
         let place = format!("tidegate.toml:3: {key}: ");
         let told = || matches!(&problems(&text)[..], [one] if one.starts_with(&place) && one.contains("; name a file"));
         let _ = std::fs::remove_file(&path);
@@ -85,4 +90,83 @@ fn a_place_that_can_not_be_used_is_told() {
         matches!(&found[..], [one] if one.starts_with("tidegate.toml:2: server.listen: cannot listen on 192.0.2.1:8080")),
         "{found:#?}"
     );
+}
+
+/// A certificate and its key, of no authority's.
+fn identity() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["gateway".to_owned()]).unwrap();
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+#[test]
+fn what_kafka_can_not_be_shown_is_told() {
+    if !tidegate_kafka::TLS {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = identity();
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    let text = format!(
+        "[kafka]\ntls = \"on\"\ntls_certificate = \"{}\"\ntls_key = \"{}\"\n",
+        place("me.crt"),
+        place("me.key")
+    );
+    let mut found = problems(&text);
+    found.sort();
+    assert!(
+        matches!(&found[..], [one, other] if one.starts_with("tidegate.toml:3: kafka.tls_certificate: ")
+            && other.starts_with("tidegate.toml:4: kafka.tls_key: ") && other.contains("No such file")),
+        "{found:#?}"
+    );
+    let locked = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let cut = &certificate[..certificate.len() / 2];
+    for (certificate, key, wrong) in [
+        (
+            "",
+            key.as_str(),
+            "tidegate.toml:3: kafka.tls_certificate: PLACE/me.crt: holds no certificate in PEM; name",
+        ),
+        (
+            cut,
+            &key,
+            "tidegate.toml:3: kafka.tls_certificate: PLACE/me.crt: holds no certificate in PEM; name",
+        ),
+        (&certificate, "", "tidegate.toml:4: kafka.tls_key: PLACE/me.key: holds no private key in PEM; name"),
+        (
+            &certificate,
+            &certificate,
+            "tidegate.toml:4: kafka.tls_key: PLACE/me.key: holds no private key in PEM; name",
+        ),
+        (
+            &certificate,
+            &locked,
+            "tidegate.toml:4: kafka.tls_key: PLACE/me.key: holds a key with a passphrase, which",
+        ),
+        (
+            &certificate,
+            &identity().1,
+            "tidegate.toml:4: kafka.tls_key: PLACE/me.key: holds the key of another certificate",
+        ),
+    ] {
+        std::fs::write(dir.path().join("me.crt"), certificate).unwrap();
+        std::fs::write(dir.path().join("me.key"), key).unwrap();
+        let wrong = wrong.replace("PLACE", &dir.path().display().to_string());
+        let found = problems(&text);
+        assert!(matches!(&found[..], [one] if one.starts_with(&wrong)), "{wrong}: {found:#?}");
+    }
+    std::fs::write(dir.path().join("me.crt"), &certificate).unwrap();
+    std::fs::write(dir.path().join("me.key"), &key).unwrap();
+    assert_eq!(problems(&text), [""; 0]);
+}
+
+#[test]
+fn a_build_without_openssl_says_what_it_lacks() {
+    let found = problems("[kafka]\ntls = \"on\"\nuser = \"app\"\nsasl_mechanism = \"SCRAM-SHA-256\"\n");
+    if tidegate_kafka::TLS {
+        return assert_eq!(found, [""; 0]);
+    }
+    let fix = "take a build with the feature kafka-tls, which is there by default";
+    let lacks = |line: &str, what: &str| format!("tidegate.toml:{line}: this build has no {what}; {fix}");
+    assert_eq!(found, [lacks("2: kafka.tls", "TLS to Kafka"), lacks("4: kafka.sasl_mechanism", "SCRAM")]);
 }
