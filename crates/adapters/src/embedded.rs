@@ -150,7 +150,8 @@ impl Embedded {
             EngineOptions { sync: options.sync, limits, queues, retention_ms: options.retention_ms };
         let engine = Engine::open(directory.database(), engine_options, clock)?;
         directory.sync()?;
-        let readers = Readers::open(directory.clone(), options.readers, engine.book().salt)?;
+        let (salt, parties) = (engine.book().salt, engine.parties().clone());
+        let readers = Readers::open(directory.clone(), options.readers, salt, parties)?;
         let readers = Arc::new(readers);
         let (commands, receiver) = sync_channel(options.intake_max + COMMANDS_EXTRA);
         let (health_sender, health) = watch::channel(Health::Ready);

@@ -5,6 +5,7 @@ use bytes::Bytes;
 
 use crate::{
     Claim, Lane, LedgerError, MessageId, MessageRecord, QueueName, Recipient, Settled, Status, Timestamp,
+    UserId,
 };
 
 /// What people and consumers do with a ledger's queues beside admitting, claiming and settling.
@@ -37,7 +38,8 @@ pub trait Queues: Debug + Send + Sync + 'static {
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<Cancelled>, LedgerError>;
 
     /// Messages that match, oldest first. A page may hold fewer than asked for, even none, and still name a next
-    /// one: a look-up is bounded in what it reads, and in the bytes of the bodies that it answers. What is damaged costs
+    /// one: a look-up is bounded in what it reads, and in the bytes of the bodies that it answers. With a recipient or a
+    /// user, only that one's messages count: however many others lie between, they take no page. What is damaged costs
     /// the page that one row, and is named; it counts as one of the page.
     async fn list(&self, filter: Filter, page: Page) -> Result<Listing, LedgerError>;
 
@@ -97,6 +99,8 @@ pub struct Filter {
     /// Anything but pending.
     pub ended: bool,
     pub recipient: Option<Recipient>,
+    /// Whose quota was charged.
+    pub user: Option<UserId>,
     pub lane: Option<Lane>,
     /// Admitted at or after.
     pub from: Option<Timestamp>,

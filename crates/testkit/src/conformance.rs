@@ -26,6 +26,7 @@ pub mod idempotency;
 pub mod lanes;
 pub mod leases;
 pub mod lists;
+pub mod lookups;
 pub mod moves;
 pub mod order;
 pub mod pauses;

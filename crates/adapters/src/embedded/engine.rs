@@ -13,7 +13,7 @@ use tidegate_domain::{
 use super::book::{Book, BookLimits, Group, Leased};
 use super::queues::QueueRules;
 use super::rows::MessageRow;
-use super::store::{Marks, Removable, Retention, Store, StoreError};
+use super::store::{Marks, Parties, Removable, Retention, Store, StoreError};
 
 mod recall;
 
@@ -155,6 +155,7 @@ impl Engine {
         let now = clock.now();
         let mut recovered = store.recover(options.limits, options.queues, now)?;
         recovered.book.begin_life(store.begin_life(now)?);
+        store.load_parties(now)?;
         let quotas_flushed = (now, store.quota_seq()?);
         tracing::debug!(pending = recovered.pending, "ledger recovered");
         let mut engine = Self {
@@ -170,6 +171,10 @@ impl Engine {
         // A life that ends before it marks anything must not cost the next start a longer scan.
         engine.mark(now)?;
         Ok(engine)
+    }
+
+    pub(super) fn parties(&self) -> &Parties {
+        self.store.parties()
     }
 
     pub(super) fn book(&self) -> &Book {

@@ -9,7 +9,7 @@ use super::ahead::{self, Ahead};
 use super::directory::Directory;
 use super::store;
 use super::store::read::{self, StoredMessage};
-use super::store::{Store, StoreError};
+use super::store::{Parties, Store, StoreError};
 
 /// How long a look-up may wait for a connection.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -21,17 +21,23 @@ pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,
     free: Arc<Semaphore>,
     salt: u32,
+    parties: Parties,
     /// Outlives the connections.
     directory: Arc<Directory>,
     ahead: Ahead,
 }
 
 impl Readers {
-    pub(super) fn open(directory: Arc<Directory>, count: usize, salt: u32) -> Result<Self, StoreError> {
+    pub(super) fn open(
+        directory: Arc<Directory>,
+        count: usize,
+        salt: u32,
+        parties: Parties,
+    ) -> Result<Self, StoreError> {
         let open = |_| Store::reader(directory.database());
         let idle = (0..count).map(open).collect::<Result<Vec<_>, _>>()?;
         let free = Arc::new(Semaphore::new(count));
-        Ok(Self { idle: Mutex::new(idle), free, salt, directory, ahead: Ahead::default() })
+        Ok(Self { idle: Mutex::new(idle), free, salt, parties, directory, ahead: Ahead::default() })
     }
 
     pub(super) fn salt(&self) -> u32 {
@@ -93,8 +99,8 @@ impl Readers {
     }
 
     pub(super) async fn list(self: &Arc<Self>, filter: Filter, page: Page) -> Result<Listing, LedgerError> {
-        let salt = self.salt;
-        let listing = self.read(move |db| store::list::list(db, &filter, &page, salt)).await?;
+        let (salt, parties) = (self.salt, self.parties.clone());
+        let listing = self.read(move |db| store::list::list(db, &parties, &filter, &page, salt)).await?;
         for damaged in &listing.damaged {
             tracing::error!(message_id = %damaged.id, problem = damaged.problem, "a damaged message can't be listed");
         }
@@ -159,7 +165,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let directory = Arc::new(Directory::lock(dir.path()).unwrap());
         drop(Store::open(directory.database(), Durability::OsBuffer).unwrap());
-        let readers = Arc::new(Readers::open(directory, 1, 0).unwrap());
+        let readers = Arc::new(Readers::open(directory, 1, 0, Parties::default()).unwrap());
         let (begin, begun) = tokio::sync::oneshot::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let slow = readers.clone();

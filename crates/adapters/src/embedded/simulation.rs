@@ -23,6 +23,7 @@ use super::store::{FILE_NAME, Store};
 mod answers;
 mod beside;
 mod changes;
+mod parties;
 mod random;
 
 use answers::claim_text;

@@ -26,6 +26,7 @@ mod insert;
 pub(super) mod list;
 mod load;
 mod loss;
+mod parties;
 pub(super) mod progress;
 pub(super) mod read;
 mod recover;
@@ -38,6 +39,7 @@ mod write;
 
 pub(super) use error::{StoreError, StoreErrorKind};
 pub use loss::Loss;
+pub(super) use parties::Parties;
 pub(super) use read::Stub;
 pub(super) use retain::{Removable, Retention};
 
@@ -73,6 +75,7 @@ pub(super) struct Store {
     wal_pages: Arc<AtomicI32>,
     /// As of the last commit.
     head: Head,
+    parties: Parties,
     progress: ProgressFile,
     progress_synced: Timestamp,
     /// Since when the WAL may hold texts that were erased.
@@ -123,9 +126,9 @@ impl Store {
         drop(made.map_err(|error| StoreError::of_file(&path, error))?);
         let connection = Connection::open(&path).map_err(|e| StoreError::of(&path, e))?;
         let (head, progress_synced) = (Head::default(), Timestamp::default());
-        let wal_pages = Arc::default();
-        let remnants = None;
-        let mut store = Self { connection, path, sync, wal_pages, head, progress, progress_synced, remnants };
+        let (wal_pages, parties, remnants) = (Arc::default(), Parties::default(), None);
+        let mut store =
+            Self { connection, path, sync, wal_pages, head, parties, progress, progress_synced, remnants };
         store.prepare().map_err(|e| store.error(e))?;
         Ok(store)
     }
@@ -176,7 +179,12 @@ impl Store {
     /// Writes a group in one durable commit: all of it or nothing.
     pub(super) fn write(&mut self, group: &Group, seq_last: u64, now: Timestamp) -> Result<(), StoreError> {
         let commit = Commit { totals: group.totals, seq_last, ..self.commit_at(now) };
-        self.transact(commit, |store| store.write_rows(group))?;
+        let step = Parties::step(&group.messages);
+        self.transact(commit, |store| {
+            store.write_rows(group)?;
+            store.parties.write(&store.connection, &step).map_err(|e| store.error(e))
+        })?;
+        self.parties.apply(step);
         if group.erases() {
             self.note_remnants(now);
         }
@@ -290,6 +298,11 @@ impl Store {
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(fail)?;
         self.connection.close().map_err(|(_, e)| fail(e))?;
         Ok((whole, *self.progress.last()))
+    }
+
+    /// Where look-ups by recipient or user begin.
+    pub(super) fn parties(&self) -> &Parties {
+        &self.parties
     }
 
     /// How far it has got.

@@ -37,7 +37,7 @@ struct Listed<'a> {
     next: Option<String>,
 }
 
-/// `GET /api/v1/dead-letters?queue=&recipient=&priority=&from=&to=&limit=&cursor=`
+/// `GET /api/v1/dead-letters?queue=&recipient=&user=&priority=&from=&to=&limit=&cursor=`
 async fn list(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,

@@ -145,6 +145,34 @@ fn messages_are_listed_by_what_they_are_a_page_at_a_time() {
 }
 
 #[test]
+fn messages_are_looked_up_by_user_and_by_recipient() {
+    let dir = tempdir().unwrap();
+    let gateway = start(dir.path());
+    let quota = json!({"userId": 1001, "rateLimit": 9, "timeWindow": 60});
+    assert_eq!(gateway.post("/api/config", &quota).status, 200);
+    let sent = id(&gateway.post("/api/send", &json!({"userId": 1001, "message": "charged"})));
+    let other = id(&gateway.post(PATH, &message("ann", "to ann")));
+    let to_user = id(&gateway.post(PATH, &message("1001", "not charged")));
+    let found = |query: &str| {
+        let page = gateway.get(&format!("{PATH}?{query}")).json();
+        assert_eq!(page["next"], Value::Null, "{query}");
+        page["messages"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("user=1001"), [json!(sent)]);
+    assert_eq!(found("recipient=1001"), [json!(sent), json!(to_user)]);
+    assert_eq!(found("user=1001&recipient=1001&queue=sms&priority=normal"), [json!(sent)]);
+    assert_eq!(found("recipient=ann"), [json!(other)]);
+    assert_eq!(found("user=ann"), [] as [Value; 0]);
+    assert_eq!(gateway.get("/api/v1/dead-letters?user=1001").json()["deadLetters"], json!([]));
+    for user in [json!("1001"), json!(1001)] {
+        let requeued = gateway.post("/api/v1/dead-letters/requeue", &json!({"filter": {"user": user}}));
+        assert_eq!((requeued.status, &requeued.json()["requeued"]), (200, &json!(0)));
+    }
+    let wrong = gateway.get(&format!("{PATH}?user="));
+    assert_eq!((wrong.status, fields(&wrong)), (400, vec!["user".to_owned()]));
+}
+
+#[test]
 fn a_waiting_message_is_cancelled_and_a_delivered_one_is_not() {
     let dir = tempdir().unwrap();
     let gateway = start(dir.path());

@@ -3,7 +3,7 @@
 use tidegate_domain::{Clock, Filter, Lane, MessageId, Page, Recipient, Settled, Status};
 
 use super::queue_steps::{bodies, requeue_of};
-use super::steps::{QUEUE, queue, retry, sms};
+use super::steps::{QUEUE, queue, retry, sms, user};
 use crate::Harness;
 
 pub async fn a_list_tells_everything_oldest_first(h: &Harness) {
@@ -20,7 +20,7 @@ pub async fn every_filter_counts(h: &Harness) {
     let status = |status| Filter { status: Some(status), ..Filter::default() };
     let ann = Recipient::new("ann").expect("a valid recipient");
     let start = crate::TestClock::START;
-    let expected: [(Filter, &[&str]); 13] = [
+    let expected: [(Filter, &[&str]); 15] = [
         (status(Status::Pending), &["waiting", "leased", "mail"]),
         (status(Status::Delivered), &["delivered"]),
         (status(Status::Dead), &["dead"]),
@@ -30,6 +30,8 @@ pub async fn every_filter_counts(h: &Harness) {
         (Filter { queue: Some(queue("mail")), ..Filter::default() }, &["mail"]),
         (Filter { queue: Some(queue("never-seen")), ..Filter::default() }, &[]),
         (Filter { recipient: Some(ann), ..Filter::default() }, &["delivered", "dead"]),
+        (Filter { user: Some(user("payer")), ..Filter::default() }, &["delivered", "waiting"]),
+        (Filter { user: Some(user("ann")), ..Filter::default() }, &[]),
         (Filter { lane: Some(Lane::High), ..Filter::default() }, &["dead", "mail"]),
         (Filter { from: Some(start.plus_ms(30)), ..Filter::default() }, &["waiting", "leased", "mail"]),
         (Filter { to: Some(start.plus_ms(10)), ..Filter::default() }, &["delivered"]),
@@ -48,6 +50,7 @@ pub async fn filters_combine(h: &Harness) {
         status: Some(Status::Dead),
         ended: true,
         recipient: Some(Recipient::new("ann").expect("a valid recipient")),
+        user: None,
         lane: Some(Lane::High),
         from: Some(start.plus_ms(10)),
         to: Some(start.plus_ms(11)),
@@ -57,6 +60,7 @@ pub async fn filters_combine(h: &Harness) {
         Filter { queue: Some(queue("mail")), ..dead_of_ann.clone() },
         Filter { status: Some(Status::Delivered), ..dead_of_ann.clone() },
         Filter { recipient: Some(Recipient::new("bob").expect("valid")), ..dead_of_ann.clone() },
+        Filter { user: Some(user("payer")), ..dead_of_ann.clone() },
         Filter { lane: Some(Lane::Low), ..dead_of_ann.clone() },
         Filter { from: Some(start.plus_ms(11)), ..dead_of_ann.clone() },
         Filter { to: Some(start.plus_ms(10)), ..dead_of_ann },
@@ -130,7 +134,8 @@ pub async fn a_requeued_message_is_listed_as_pending(h: &Harness) {
 
 /// One message of each kind, ten milliseconds apart; those that are pending come in the last one.
 async fn a_few_of_everything(h: &Harness) -> Vec<MessageId> {
-    let mut ids = vec![h.put(sms("delivered").to("ann")).await];
+    h.ledger().put_quota(user("payer"), 9, 60_000).await.expect("put_quota");
+    let mut ids = vec![h.put(sms("delivered").to("ann").charged_to("payer")).await];
     h.deliver_all().await;
     h.clock.advance_ms(10);
     ids.push(h.put_dead(sms("dead").to("ann").lane(Lane::High)).await);
@@ -140,7 +145,7 @@ async fn a_few_of_everything(h: &Harness) -> Vec<MessageId> {
     h.cancel(ids[3]).await;
     h.clock.advance_ms(10);
     h.ledger().sweep().await.expect("sweep");
-    ids.push(h.put(sms("waiting").to("bob").lane(Lane::Low)).await);
+    ids.push(h.put(sms("waiting").to("bob").charged_to("payer").lane(Lane::Low)).await);
     let waiting = h.claim_one().await;
     assert_eq!(h.settle(&waiting, retry(60_000)).await, Settled::Done);
     ids.push(h.put(sms("leased").to("cyd")).await);

@@ -58,17 +58,18 @@ fn list() -> impl Strategy<Value = QueueOp> {
         weighted(0.4, 0..QUEUES),
         weighted(0.5, select(statuses)),
         weighted(0.2, Just(())),
-        weighted(0.2, 0..4u8),
+        (weighted(0.3, 0..4u8), weighted(0.2, 0..3u8)),
         weighted(0.2, select(Lane::ALL.to_vec())),
         weighted(0.2, 0..20usize),
         weighted(0.2, 0..40usize),
         select(vec![1usize, 2, 5, 100]),
     )
-        .prop_map(|(queue, status, ended, recipient, lane, from, to, max)| QueueOp::List {
+        .prop_map(|(queue, status, ended, (recipient, user), lane, from, to, max)| QueueOp::List {
             queue,
             status,
             ended: ended.is_some(),
             recipient,
+            user,
             lane,
             from,
             to,

@@ -8,7 +8,7 @@ use tidegate_domain::{
 
 use super::op::Op;
 use super::pair::{Pair, agree, without_expiry_time};
-use crate::conformance::queue;
+use crate::conformance::{queue, user as user_id};
 
 /// More pages than any sequence fills: a list that goes on for longer goes round in circles.
 const PAGES_MAX: usize = 1_000;
@@ -43,6 +43,7 @@ pub enum QueueOp {
         status: Option<Status>,
         ended: bool,
         recipient: Option<u8>,
+        user: Option<u8>,
         lane: Option<Lane>,
         /// Admitted from the n-th message on, and before the m-th.
         from: Option<usize>,
@@ -99,13 +100,14 @@ impl Pair<'_> {
                 let queue = named(*queue);
                 agree(&queues.pause(queue.clone(), *paused).await?, &model.pause(queue, *paused).await?)
             }
-            QueueOp::List { queue, status, ended, recipient, lane, from, to, max } => {
+            QueueOp::List { queue, status, ended, recipient, user, lane, from, to, max } => {
                 let recipient = recipient.map(|n| Recipient::new(&format!("recipient{n}"))).transpose()?;
                 let filter = Filter {
                     queue: queue.map(named),
                     status: *status,
                     ended: *ended,
                     recipient,
+                    user: user.map(|n| user_id(&format!("user{n}"))),
                     lane: *lane,
                     from: self.admitted_at(*from).await?,
                     to: self.admitted_at(*to).await?,

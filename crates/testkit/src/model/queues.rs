@@ -211,6 +211,7 @@ fn matches(record: &MessageRecord, filter: &Filter) -> bool {
         && filter.status.is_none_or(|status| record.status == status)
         && (!filter.ended || record.status != Status::Pending)
         && filter.recipient.as_ref().is_none_or(|wanted| record.recipient.as_ref() == Some(wanted))
+        && filter.user.as_ref().is_none_or(|wanted| record.user.as_ref() == Some(wanted))
         && filter.lane.is_none_or(|lane| record.lane == lane)
         && filter.from.is_none_or(|from| record.admitted_at >= from)
         && filter.to.is_none_or(|to| record.admitted_at < to)

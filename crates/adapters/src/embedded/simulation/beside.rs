@@ -47,6 +47,7 @@ impl World {
             let theirs = self.runtime.block_on(self.model.slot(event.clone())).unwrap();
             assert_eq!(self.engine().slot(event).map(slot_text), theirs.map(slot_text));
         }
+        self.compare_parties();
         for user in (0..3).map(user) {
             let theirs = self.runtime.block_on(self.model.quota(user.clone())).unwrap();
             assert_eq!(self.engine().quota(&user), theirs, "{user}");

@@ -2,19 +2,25 @@
 
 use std::sync::LazyLock;
 
-use rusqlite::types::ValueRef;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row};
 use tidegate_domain::{Damaged, Filter, Listing, MessageId, Page, Status, Timestamp};
 
 use super::super::rows::{MessageRow, OutcomeRow};
-use super::{as_i64, blocks, checksum, get_meta, read};
+use super::parties::Candidates;
+use super::{Parties, as_i64, blocks, checksum, get_meta, read};
 
 /// Rows that one page looks at; what does not fit comes with the next.
-const EXAMINED_MAX: usize = 20_000;
+const EXAMINED_MAX: usize = if cfg!(test) { 30 } else { 20_000 };
+
+/// The messages among the numbers of the list ?1, in its order.
+const OF_CANDIDATES: &str = "json_each(?1) AS candidate
+     CROSS JOIN message ON message.seq = candidate.value LEFT JOIN outcome ON outcome.seq = message.seq";
 
 /// Messages that match, oldest first.
 pub(in crate::embedded) fn list(
     db: &Connection,
+    parties: &Parties,
     filter: &Filter,
     page: &Page,
     salt: u32,
@@ -22,6 +28,9 @@ pub(in crate::embedded) fn list(
     if page.max == 0 {
         return Ok(Listing { next: page.after, ..Listing::default() });
     }
+    let candidates = Candidates::begin(parties, filter);
+    // All of it as of one moment.
+    let _snapshot = db.unchecked_transaction()?;
     let queue = match &filter.queue {
         None => None,
         Some(name) => {
@@ -39,18 +48,26 @@ pub(in crate::embedded) fn list(
     if filter.status == Some(Status::Pending) {
         after = after.max(get_meta(db, "live_from")?.unwrap_or(0) - 1);
     }
-    // Dead letters have an index of their own, and queues know their blocks; the rest is decided row by row.
-    let (from, params) = match (filter.status, queue) {
-        (Some(Status::Dead), _) => (
+    let mut looked_to = None;
+    // Parties have runs, dead letters an index of their own, and queues know their blocks; the rest is decided row by row.
+    let (from, params) = match (&candidates, filter.status, queue) {
+        (Some(candidates), ..) => {
+            let (seqs, cut_at) = candidates.seqs(db, filter, after, EXAMINED_MAX)?;
+            looked_to = cut_at.map(|seq| MessageId::new(Timestamp::default(), seq, salt));
+            (OF_CANDIDATES, vec![Value::Text(format!("{seqs:?}"))])
+        }
+        (_, Some(Status::Dead), _) => (
             "outcome INDEXED BY dead LEFT JOIN message ON message.seq = outcome.seq
              WHERE status = 2 AND outcome.seq > ?1 ORDER BY outcome.seq",
-            vec![after],
+            vec![after.into()],
         ),
-        (_, Some(queue)) => (blocks::MESSAGES_OF_QUEUE, vec![after, queue, blocks::BLOCK]),
+        (.., Some(queue)) => {
+            (blocks::MESSAGES_OF_QUEUE, vec![after.into(), queue.into(), blocks::BLOCK.into()])
+        }
         _ => (
             "message LEFT JOIN outcome ON outcome.seq = message.seq
              WHERE message.seq > ?1 ORDER BY message.seq",
-            vec![after],
+            vec![after.into()],
         ),
     };
     let mut select = db.prepare_cached(&format!("SELECT {} FROM {from}", *COLUMNS))?;
@@ -90,6 +107,8 @@ pub(in crate::embedded) fn list(
         }
         last = Some(id);
     }
+    // Of a cursor only the number counts.
+    listing.next = listing.next.or(looked_to);
     Ok(listing)
 }
 
@@ -128,7 +147,8 @@ impl Seen {
     }
 
     fn matches(&self, filter: &Filter, queue: Option<i64>) -> bool {
-        let MessageRow { queue: of, at, lane, recipient, .. } = &self.message;
+        let MessageRow { queue: of, at, lane, recipient, charge, .. } = &self.message;
+        let user = charge.as_ref().map(|charge| &charge.user);
         let status = self.status();
         queue.is_none_or(|queue| queue == i64::from(*of))
             && filter.status.is_none_or(|wanted| status == wanted)
@@ -136,6 +156,7 @@ impl Seen {
             && filter.lane.is_none_or(|wanted| wanted == *lane)
             && filter.from.is_none_or(|from| *at >= from)
             && filter.to.is_none_or(|to| *at < to)
+            && filter.user.as_ref().is_none_or(|wanted| user == Some(wanted))
             && filter.recipient.as_ref().is_none_or(|wanted| recipient.as_ref() == Some(wanted))
     }
 }

@@ -8,7 +8,7 @@ use tidegate_domain::{Durability, Idempotency, Timestamp};
 use super::super::book::{Group, TOKEN_BITS};
 use super::progress::{Progress, ProgressFile, Reached, Unreadable};
 use super::start::Files;
-use super::{Commit, Marks, Store, StoreError, as_i64, set_meta, start};
+use super::{Commit, Marks, Parties, Store, StoreError, as_i64, set_meta, start};
 
 impl Store {
     /// Writes rows and keys in a commit of their own.
@@ -23,10 +23,13 @@ impl Store {
             .map(|key| (key.seq, key.admitted_at, Idempotency { key: key.key, fingerprint: key.fingerprint }))
             .collect();
         let commit = Commit { totals: group.totals, ..self.commit_at(now) };
+        let step = Parties::step(&group.messages);
         self.transact(commit, |store| {
             store.write_rows(group)?;
-            store.write_keys(&keys).map_err(|e| store.error(e))
+            let keyed = store.write_keys(&keys);
+            keyed.and_then(|()| store.parties.write(&store.connection, &step)).map_err(|e| store.error(e))
         })?;
+        self.parties.apply(step);
         self.checkpoint_if_due(now)
     }
 

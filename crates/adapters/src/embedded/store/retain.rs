@@ -1,6 +1,7 @@
 use rusqlite::{OptionalExtension, params};
 use tidegate_domain::Timestamp;
 
+use super::parties::{Passing, block_end};
 use super::{Store, StoreError, blocks};
 
 /// Sequence numbers looked at per slice: bounds how long retention holds up the next group.
@@ -16,6 +17,7 @@ const REST_MS: u64 = 60_000;
 pub(in crate::embedded) struct Retention {
     next_seq: i64,
     rest_until: Timestamp,
+    parties: Passing,
 }
 
 /// What may go.
@@ -43,16 +45,23 @@ impl Store {
     ) -> Result<(), StoreError> {
         let slice = self.next_slice(retention.next_seq, removable).map_err(|e| self.error(e))?;
         let old_keys = self.old_keys(removable.keys_before).map_err(|e| self.error(e))?;
-        if slice.is_none() && old_keys.is_none() {
-            *retention = Retention { next_seq: 0, rest_until: now.plus_ms(REST_MS) };
+        let old_parties = self.old_parties().map_err(|e| self.error(e))?;
+        if slice.is_none() && old_keys.is_none() && old_parties.is_none() {
+            *retention = Retention { rest_until: now.plus_ms(REST_MS), ..Retention::default() };
             return Ok(());
         }
         let next_seq = retention.next_seq;
+        let passing = &mut retention.parties;
         let result = self.transact(self.commit_at(now), |store| {
-            store
-                .remove(slice, old_keys, removable)
-                .and_then(|()| slice.map_or(Ok(()), |(_, to)| store.forget_blocks(next_seq, to)))
-                .map_err(|e| store.error(e))
+            let mut remove = || {
+                let removed = store.remove(slice, old_keys, removable)?;
+                if let Some((from, to)) = slice {
+                    store.forget_blocks(next_seq, to)?;
+                    *passing = store.pass_parties(*passing, (from, to), removed)?;
+                }
+                old_parties.map_or(Ok(()), |until| store.forget_parties(until))
+            };
+            remove().map_err(|e| store.error(e))
         });
         if let Some((_, to)) = slice {
             retention.next_seq = to.saturating_add(1);
@@ -70,7 +79,7 @@ impl Store {
         let seq_max = super::as_i64(removable.seq_max);
         let due = first.filter(|(seq, at)| *seq <= seq_max && *at < removable.messages_before.millis());
         let Some((from, _)) = due else { return Ok(None) };
-        let mut to = from.saturating_add(SLICE).min(seq_max);
+        let mut to = from.saturating_add(SLICE).min(seq_max).min(block_end(from));
         // The length of a body is known without a look at its pages.
         let mut select = self.connection.prepare_cached(
             "SELECT seq, length(body) FROM message WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq",
@@ -98,18 +107,20 @@ impl Store {
             .optional()
     }
 
+    /// Says how many messages are removed, as many as their outcomes.
     fn remove(
         &self,
         slice: Option<(i64, i64)>,
         old_keys: Option<i64>,
         removable: Removable,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<u64> {
+        let mut removed = 0;
         if let Some((from, to)) = slice {
             let settled = "SELECT seq FROM outcome WHERE seq BETWEEN ?1 AND ?2 AND status <> 2 AND at < ?3";
             for table in ["message", "attempt", "outcome"] {
                 let sql = format!("DELETE FROM {table} WHERE seq BETWEEN ?1 AND ?2 AND seq IN ({settled})");
                 let before = removable.messages_before.millis();
-                self.connection.prepare_cached(&sql)?.execute(params![from, to, before])?;
+                removed = self.connection.prepare_cached(&sql)?.execute(params![from, to, before])?;
             }
         }
         if let Some(from) = old_keys {
@@ -118,6 +129,6 @@ impl Store {
                 .prepare_cached("DELETE FROM key WHERE seq BETWEEN ?1 AND ?1 + ?2 AND at < ?3")?
                 .execute(params![from, SLICE, before])?;
         }
-        Ok(())
+        Ok(removed as u64)
     }
 }

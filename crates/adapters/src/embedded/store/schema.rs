@@ -131,7 +131,8 @@ pub(super) fn ensure(db: &Connection, known: &Progress) -> Result<Head, SchemaEr
 
 fn make_tables(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(TABLES)?;
-    db.execute_batch(super::slots::TABLES)
+    db.execute_batch(super::slots::TABLES)?;
+    db.execute_batch(super::parties::TABLE)
 }
 
 /// A change of the tables under an unchanged version would otherwise be noticed by the first write that fails.

@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_domain::{BATCH_BYTES_MAX, Filter, Lane, MessageId, Page, QueueName, Recipient, Status};
+use tidegate_domain::{BATCH_BYTES_MAX, Filter, Lane, MessageId, Page, QueueName, Recipient, Status, UserId};
 use tidegate_edge::{ApiError, Principal};
 
 use super::answer;
@@ -18,6 +18,7 @@ use crate::http::{Gateway, query};
 
 const QUEUE: Name = Name::new("queue", "queue");
 const STATUS: Name = Name::new("status", "status");
+const USER: Name = Name::new("user", "user");
 const FROM: Name = Name::new("from", "from");
 const TO: Name = Name::new("to", "to");
 const LIMIT: Name = Name::new("limit", "limit");
@@ -37,7 +38,7 @@ struct Listed<'a> {
 }
 
 /// `GET /api/v1/messages`: messages that match, oldest first, a page at a time. A page may be short, even empty, and
-/// still name a next one: `next` is null at the end.
+/// still name a next one: `next` is null at the end. Messages of others than the recipient or user asked for take no page.
 pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     principal: Principal,
@@ -65,6 +66,8 @@ pub async fn list(
 pub fn read_filter(fields: &mut Fields) -> Option<Filter> {
     let queue = fields.optional(QUEUE, QueueName::new);
     let recipient = fields.optional(RECIPIENT, Recipient::new);
+    let user =
+        if fields.has(USER) { fields.user_id(USER).map(Some) } else { fields.optional(USER, UserId::new) };
     let lane = fields.optional(PRIORITY, |text| text.to_ascii_lowercase().parse::<Lane>());
     let (from, to) = (fields.optional(FROM, instant), fields.optional(TO, instant));
     Some(Filter {
@@ -72,6 +75,7 @@ pub fn read_filter(fields: &mut Fields) -> Option<Filter> {
         status: None,
         ended: false,
         recipient: recipient?,
+        user: user?,
         lane: lane?,
         from: from?,
         to: to?,
