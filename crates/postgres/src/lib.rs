@@ -22,6 +22,7 @@ mod lists;
 mod migrations;
 mod open;
 mod options;
+mod parties;
 mod queues;
 mod quotas;
 mod records;

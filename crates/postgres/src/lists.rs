@@ -11,11 +11,14 @@ impl Core {
         if page.max == 0 {
             return Ok(Listing::default());
         }
+        let found = self.find_party(&filter, page.after).await?;
         let after = page.after.map_or(-1, seq);
-        let wanted = i64::try_from(page.max).unwrap_or(LOOKED_AT_MAX).min(LOOKED_AT_MAX);
+        // Of a recipient or user, more may have been found than a slice holds.
+        let max = if found.is_some() { i64::from(i32::MAX) } else { LOOKED_AT_MAX };
+        let wanted = i64::try_from(page.max).unwrap_or(max).min(max);
         let rows = self
             .read(
-                &find(&filter),
+                &find(&filter, found.is_some()),
                 &[
                     &after,
                     &LOOKED_AT_MAX,
@@ -28,10 +31,13 @@ impl Core {
                     &filter.to.map(Timestamp::millis),
                     &(wanted + 1),
                     &page.body_bytes_max.is_some(),
+                    &filter.user.as_ref().map(|user| user.as_str()),
+                    &found.as_ref().map(|found| &found.seqs),
                 ],
             )
             .await?;
-        let (mut seqs, mut bytes, mut last, mut next) = (Vec::new(), 0, None, None);
+        let looked_to = found.and_then(|found| found.looked_to);
+        let (mut seqs, mut bytes, mut last, mut next) = (Vec::new(), 0, None, looked_to);
         for row in &rows {
             let (found, is_match): (i64, bool) = (row.get(0), row.get(2));
             let id = self.id(row.get(1), found);
@@ -54,34 +60,46 @@ impl Core {
 }
 
 /// Looks at a bounded slice by number: of dead letters and of pending messages there are lists of their own.
-fn find(filter: &Filter) -> String {
+fn find(filter: &Filter, by_party: bool) -> String {
     let source = match filter.status {
+        // One by one: the numbers are known.
+        _ if by_party => {
+            "SELECT m.*, coalesce((SELECT o.status FROM outcome o WHERE o.seq = c.seq), 0::smallint) AS status \
+             FROM unnest($13::bigint[]) AS c (seq) CROSS JOIN LATERAL ( \
+                 SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.user_id, m.lane \
+                 FROM message m WHERE m.seq = c.seq OFFSET 0) m"
+        }
         Some(Status::Dead) => {
-            "SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, 2::smallint AS status \
+            "SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.user_id, m.lane, 2::smallint AS status \
              FROM message m JOIN outcome o USING (seq) WHERE o.status = 2 AND o.seq > $1 ORDER BY o.seq LIMIT $2"
         }
         Some(Status::Pending) => {
-            "SELECT p.seq, p.admitted_at, p.queue, p.recipient, p.lane, 0::smallint AS status \
+            "SELECT p.seq, p.admitted_at, p.queue, p.recipient, NULL AS user_id, p.lane, 0::smallint AS status \
              FROM pending p WHERE p.seq > $1 ORDER BY p.seq LIMIT $2"
         }
         _ => {
-            "SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.lane, \
+            "SELECT m.seq, m.admitted_at, m.queue, m.recipient, m.user_id, m.lane, \
                  coalesce(o.status, 0::smallint) AS status \
              FROM message m LEFT JOIN outcome o USING (seq) WHERE m.seq > $1 ORDER BY m.seq LIMIT $2"
         }
     };
+    // Every source leaves some parameters out, so all are named once. What was found is all there is; otherwise the
+    // slice may have been cut.
+    let cut = if by_party { "false" } else { "(SELECT count(*) FROM slice) = $2" };
     format!(
         "WITH slice AS MATERIALIZED ({source}), hit AS ( \
              SELECT seq, admitted_at FROM slice \
              WHERE ($3::text IS NULL OR queue = $3) AND ($4::smallint IS NULL OR status = $4) \
                  AND (NOT $5::boolean OR status <> 0) AND ($6::text IS NULL OR recipient = $6) \
+                 AND ($12::text IS NULL OR user_id = $12) \
                  AND ($7::smallint IS NULL OR lane = $7) AND ($8::bigint IS NULL OR admitted_at >= $8) \
                  AND ($9::bigint IS NULL OR admitted_at < $9) \
+                 AND ($1::bigint IS NOT NULL OR $2::bigint IS NOT NULL OR $13::bigint[] IS NOT NULL) \
              ORDER BY seq LIMIT $10) \
          SELECT seq, admitted_at, true AS is_match, CASE WHEN $11::boolean THEN coalesce( \
              (SELECT octet_length(m.body) FROM message m WHERE m.seq = hit.seq), 0) ELSE 0 END FROM hit \
          UNION ALL \
-         (SELECT seq, admitted_at, false, 0 FROM slice WHERE (SELECT count(*) FROM slice) = $2 \
+         (SELECT seq, admitted_at, false, 0 FROM slice WHERE {cut} \
           ORDER BY seq DESC LIMIT 1) \
          ORDER BY is_match DESC, seq"
     )

@@ -35,6 +35,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("migrations/v1/sweep.sql"),
         include_str!("migrations/v1/partitions.sql"),
         include_str!("migrations/v1/retirement.sql"),
+        include_str!("migrations/v1/parties.sql"),
         include_str!("migrations/v1/slots.sql"),
         include_str!("migrations/v1/slot_configs.sql"),
         include_str!("migrations/v1/reserve.sql"),

@@ -24,9 +24,10 @@ enum Step {
     MakePartitions,
     ForgetKept,
     Retire,
+    Summarize,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step::EndLeases,
     Step::Expire,
     Step::ForgetKeys,
@@ -35,6 +36,7 @@ const STEPS: [Step; 8] = [
     Step::MakePartitions,
     Step::ForgetKept,
     Step::Retire,
+    Step::Summarize,
 ];
 
 /// Sweeps now and then, for ever, and watches how the server is doing.
@@ -128,6 +130,7 @@ impl Core {
                 self.forget("SELECT forget_kept($1, $2)", retention_ms).await
             }
             Step::Retire => self.retire().await,
+            Step::Summarize => self.summarize().await,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_domain::{
     Admitted, Begun, Claim, ClaimRequest, Extension, Filter, Lane, Ledger as _, Outcome, Page, QueueRule,
-    Queues as _, Requeue, Requeued, Settlement, Status, Transit as _,
+    Queues as _, Recipient, Requeue, Requeued, Settlement, Status, Transit as _,
 };
 use tidegate_postgres::{Options, Postgres};
 use tidegate_testkit::conformance::{queue, sms, user};
@@ -103,6 +103,10 @@ async fn no_operation_reads_more_than_it_needs() {
     let setup = Setup { pending_max: 10_000_000, ..Setup::default() };
     let ledger = open(&backend, &setup).await;
     fill(&backend, rows);
+    // What look-ups need of them is made once.
+    for _ in 0..4 {
+        ledger.sweep().await.unwrap();
+    }
     let mut reads = Reads::begin(&backend, &ledger).await;
     let drafts =
         [sms("a").to("r5"), sms("b").lane(Lane::High).to("r6"), sms("c").key("k"), sms("d").key("k")];
@@ -154,6 +158,12 @@ async fn no_operation_reads_more_than_it_needs() {
     }
     // Each looks at a slice of so many.
     reads.check_up_to(2 * 5_000, "lists of a few").await;
+    let recipient = Some(Recipient::new("r77").unwrap());
+    let page = Page { max: 100, body_bytes_max: Some(usize::MAX), after: None };
+    let list = ledger.list(Filter { recipient, ..Filter::default() }, page).await.unwrap();
+    assert_eq!((list.messages.len(), list.next), (10, None));
+    // The messages of the block that is being filled are read one by one.
+    reads.check_up_to(16_384 + READ_MAX, "a look-up by recipient").await;
     ledger.counts().await.unwrap();
     ledger.queue_counts().await.unwrap();
     reads.check("counts").await;

@@ -13,6 +13,7 @@ mod large_tables;
 mod model;
 mod opening;
 mod order;
+mod parties;
 mod races;
 mod retention;
 mod returns;

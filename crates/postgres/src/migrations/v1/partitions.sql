@@ -9,7 +9,9 @@ CREATE TABLE partition (
     first    bigint PRIMARY KEY,
     past_end bigint NOT NULL,
     -- Of a range that has been retired: how many messages were kept of it.
-    kept     bigint
+    kept     bigint,
+    -- And whether what tells its recipients (`parties.sql`) is made anew.
+    tidied   boolean NOT NULL DEFAULT false
 );
 
 -- Makes sure of a partition beyond the one that is being filled. One session at a time does so.
