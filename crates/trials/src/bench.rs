@@ -4,6 +4,7 @@ mod bus;
 mod chain;
 mod cycle;
 mod ledger;
+mod lookups;
 mod memory;
 pub mod noop;
 pub mod policies;
@@ -59,6 +60,8 @@ enum Part {
     Bus,
     /// One recipient's messages, one after the other: on both ledgers and over both buses
     Chain,
+    /// Look-ups by recipient among many messages, on both ledgers, and what they cost admissions
+    Lookups,
 }
 
 /// How long and how often things are measured.
@@ -77,6 +80,8 @@ struct Scale {
     outage_messages: usize,
     outage: Duration,
     chain_messages: usize,
+    lookup_messages: usize,
+    lookup_messages_postgres: usize,
 }
 
 impl Scale {
@@ -93,6 +98,8 @@ impl Scale {
         outage_messages: 50_000,
         outage: Duration::from_secs(60),
         chain_messages: 3_000,
+        lookup_messages: 10_000_000,
+        lookup_messages_postgres: 500_000,
     };
     const QUICK: Self = Self {
         rounds: 3,
@@ -107,6 +114,8 @@ impl Scale {
         outage_messages: 2_000,
         outage: Duration::from_secs(2),
         chain_messages: 200,
+        lookup_messages: 150_000,
+        lookup_messages_postgres: 20_000,
     };
 }
 
@@ -131,6 +140,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
             Part::Postgres => postgres::postgres(dir.path(), scale)?,
             Part::Bus => bus::bus(dir.path(), scale)?,
             Part::Chain => chain::chain(dir.path(), scale)?,
+            Part::Lookups => lookups::lookups(dir.path(), scale)?,
         });
     }
     println!();

@@ -1,0 +1,160 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use bytes::Bytes;
+use tidegate_adapters::SystemClock;
+use tidegate_adapters::embedded::{Embedded, Options};
+use tidegate_domain::{
+    Admission, Admitted, BATCH_BYTES_MAX, Filter, Ledger, MessageId, Order, Page, QueueName, QueueRule,
+    Queues, Recipient,
+};
+use tidegate_testkit::services::{Postgres, PostgresOptions};
+
+use super::cycle::{BATCH, body, rate};
+use super::{Scale, median, median_ratio};
+use crate::figure::Figure;
+
+/// Messages of one recipient, spread over all.
+const EACH: u64 = 10;
+const LOOK_UPS: u64 = 1_000;
+const LOADED_AT_ONCE: usize = 2_048;
+const TIMES_MAX: f64 = 60.0;
+
+/// Look-ups by recipient against look-ups by id, among as many messages as there are; and admissions with recipients against
+/// those without: without one, nothing is put down for look-ups.
+pub fn lookups(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let mut figures = runtime.block_on(admissions(dir, scale))?;
+    let embedded = open(&dir.join("lookups"), scale.lookup_messages as u64)?;
+    figures.extend(runtime.block_on(among("embedded", &embedded, &embedded, scale.lookup_messages))?);
+    drop(embedded);
+    let server = Postgres::start(PostgresOptions { durable: true, settings: Vec::new() })?;
+    let database = server.new_name();
+    server.sql("postgres", &format!("CREATE DATABASE {database}"))?;
+    figures.extend(runtime.block_on(async {
+        let options = tidegate_postgres::Options {
+            pending_max: u64::MAX >> 1,
+            ..tidegate_postgres::Options::new(server.url(&database))
+        };
+        let ledger = tidegate_postgres::Postgres::open(options).await?;
+        among("postgres", &ledger, &ledger, scale.lookup_messages_postgres).await
+    })?);
+    Ok(figures)
+}
+
+fn open(dir: &Path, pending_max: u64) -> anyhow::Result<Embedded> {
+    let queue_rule = QueueRule { order: Order::BestEffort, ..QueueRule::default() };
+    let pending_max = pending_max.saturating_mul(2);
+    let options = Options { pending_max, pending_hard_max: pending_max, queue_rule, ..Options::new(dir) };
+    Ok(Embedded::open(options, Arc::new(SystemClock::new()))?)
+}
+
+async fn admissions(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let (with, without) = (open(&dir.join("with"), 1 << 30)?, open(&dir.join("without"), 1 << 30)?);
+    let (mut named, mut nameless) = (Vec::new(), Vec::new());
+    let body = body();
+    let mut next = 0;
+    for _ in 0..scale.cycle_rounds {
+        let mut admit = |ledger: &Embedded, recipients: u64| {
+            rate(scale, || {
+                next += BATCH as u64;
+                let batch = batch(next..next + BATCH as u64, recipients, &body)?;
+                tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(put(ledger, batch)))
+                    .map(drop)
+            })
+        };
+        named.push(admit(&with, u64::MAX)?);
+        nameless.push(admit(&without, 0)?);
+    }
+    let ratio = median_ratio(&named, &nameless);
+    println!(
+        "admissions, batches of {BATCH}: with recipients {:.0}/s, without {:.0}/s",
+        median(named),
+        median(nameless)
+    );
+    Ok(vec![Figure::ratio("admissions_with_recipients_vs_without", ratio, 0.9)])
+}
+
+/// Every recipient has some messages, as far apart as can be. With zero recipients, none is named.
+fn batch(numbers: std::ops::Range<u64>, recipients: u64, body: &Bytes) -> anyhow::Result<Vec<Admission>> {
+    let admission = |number: u64| {
+        let mut admission = Admission::new(QueueName::new("bench")?, body.clone());
+        if recipients > 0 {
+            admission.recipient = Some(Recipient::new(&format!("recipient {}", number % recipients))?);
+        }
+        Ok(admission)
+    };
+    numbers.map(admission).collect()
+}
+
+async fn put(ledger: &dyn Ledger, batch: Vec<Admission>) -> anyhow::Result<Vec<MessageId>> {
+    let admitted = ledger.admit(batch).await?;
+    let ids = admitted.iter().map(|admitted| match admitted {
+        Admitted::Admitted { id, .. } => Ok(*id),
+        refused => anyhow::bail!("refused: {refused:?}"),
+    });
+    ids.collect()
+}
+
+async fn among(
+    kind: &str,
+    ledger: &dyn Ledger,
+    queues: &dyn Queues,
+    count: usize,
+) -> anyhow::Result<Vec<Figure>> {
+    let (body, recipients) = (body(), count as u64 / EACH);
+    let (mut next, mut ids, mut told) = (0, Vec::new(), Instant::now());
+    let started = Instant::now();
+    while next < count as u64 {
+        let until = (next + LOADED_AT_ONCE as u64).min(count as u64);
+        ids.extend(put(ledger, batch(next..until, recipients, &body)?).await?.first());
+        next = until;
+        if told.elapsed() > Duration::from_secs(5) {
+            told = Instant::now();
+            println!("  loaded {next} of {count}");
+        }
+    }
+    println!("{kind}: {count} messages loaded in {:.1} s", started.elapsed().as_secs_f64());
+    // What is left to do in the background is done before anything is measured.
+    for _ in 0..4 {
+        ledger.sweep().await?;
+    }
+    let (mut by_recipient, mut by_id) = (Vec::new(), Vec::new());
+    for n in 0..LOOK_UPS {
+        let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let begun = Instant::now();
+        let recipient = Some(Recipient::new(&format!("recipient {}", number % recipients))?);
+        let page = Page { max: 100, body_bytes_max: Some(BATCH_BYTES_MAX), after: None };
+        let listing = queues.list(Filter { recipient, ..Filter::default() }, page).await?;
+        by_recipient.push(begun.elapsed().as_secs_f64() * 1e3);
+        ensure!(
+            listing.messages.len() as u64 == EACH && listing.next.is_none(),
+            "not one page of {EACH}: {}",
+            listing.messages.len()
+        );
+        let id = ids[usize::try_from(number)? % ids.len()];
+        let begun = Instant::now();
+        ensure!(ledger.message(id).await?.is_some(), "an id is unknown");
+        by_id.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    by_recipient.sort_by(f64::total_cmp);
+    by_id.sort_by(f64::total_cmp);
+    let at = |sorted: &[f64], percent: usize| {
+        sorted.get(sorted.len() * percent / 100).copied().unwrap_or(f64::NAN)
+    };
+    let (half, worst) = (at(&by_recipient, 50), at(&by_recipient, 99));
+    println!(
+        "{kind}: {EACH} of {count} messages by recipient: p50 {half:.2} ms, p99 {worst:.2} ms; one by id: p50 {:.2} ms, p99 {:.2} ms; {:.1} times",
+        at(&by_id, 50),
+        at(&by_id, 99),
+        half / at(&by_id, 50),
+    );
+    // So many look-ups by id may one by recipient cost: it finds ten messages.
+    Ok(vec![Figure::head_room(
+        &format!("lookup_{kind}_vs_by_id_head_room"),
+        half / at(&by_id, 50),
+        TIMES_MAX,
+    )])
+}
