@@ -94,7 +94,12 @@ impl Readers {
         id: MessageId,
     ) -> Result<Option<MessageRecord>, LedgerError> {
         let salt = self.salt;
-        let found = self.read(move |db| read::record(db, id, salt, true)).await?;
+        let look_up = move |db: &Connection| {
+            // Of one moment: message, outcome and what is pending.
+            let _moment = db.unchecked_transaction()?;
+            read::record(db, id, salt, true)
+        };
+        let found = self.read(look_up).await?;
         found.transpose().map_err(LedgerError::Corrupt)
     }
 

@@ -33,6 +33,7 @@ mod recover;
 mod retain;
 mod schema;
 mod slots;
+mod sound;
 mod start;
 mod wal;
 mod write;
@@ -269,7 +270,7 @@ impl Store {
             let write = || -> rusqlite::Result<()> {
                 let db = &store.connection;
                 db.execute(
-                    "INSERT OR REPLACE INTO meta (name, value) VALUES ('probe', zeroblob(?1))",
+                    "INSERT OR REPLACE INTO meta (name, value, checksum) VALUES ('probe', zeroblob(?1), 0)",
                     [PROBE_BYTES],
                 )?;
                 db.execute("DELETE FROM meta WHERE name = 'probe'", []).map(drop)
@@ -339,16 +340,24 @@ fn synchronous(sync: Durability) -> &'static str {
 }
 
 fn set_meta(db: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
-    db.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?
-        .execute(params![name, value])?;
+    db.prepare_cached("INSERT OR REPLACE INTO meta (name, value, checksum) VALUES (?1, ?2, ?3)")?
+        .execute(params![name, value, checksum::of_columns(&[value], &[Some(name)])])?;
     Ok(())
 }
 
 fn get_meta(db: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
     use rusqlite::OptionalExtension;
-    db.prepare_cached("SELECT value FROM meta WHERE name = ?1")?
-        .query_row([name], |row| row.get(0))
-        .optional()
+    let sound = |row: &rusqlite::Row<'_>| {
+        let value = row.get(0)?;
+        let sound = checksum::of_columns(&[value], &[Some(name)]) == row.get::<_, i64>(1)?;
+        sound.then_some(value).ok_or_else(|| unsound("meta", &name))
+    };
+    db.prepare_cached("SELECT value, checksum FROM meta WHERE name = ?1")?.query_row([name], sound).optional()
+}
+
+/// A row that is not what was written.
+fn unsound(table: &str, row: &dyn std::fmt::Display) -> rusqlite::Error {
+    read::nonsense(0, &format!("row {row} of table {table} does not match its checksum"))
 }
 
 /// A file that belongs to the database, named after it.

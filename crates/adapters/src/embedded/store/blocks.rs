@@ -4,7 +4,7 @@
 use rusqlite::{Connection, params};
 
 use super::super::rows::MessageRow;
-use super::as_i64;
+use super::{as_i64, checksum};
 
 /// Sequence numbers of one block.
 pub(super) const BLOCK: i64 = 256;
@@ -24,9 +24,10 @@ pub(super) fn write(db: &Connection, messages: &[MessageRow]) -> rusqlite::Resul
     if blocks.is_empty() {
         return Ok(());
     }
-    let mut insert = db.prepare_cached("INSERT OR IGNORE INTO queue_block (queue, block) VALUES (?1, ?2)")?;
+    let mut insert =
+        db.prepare_cached("INSERT OR IGNORE INTO queue_block (queue, block, checksum) VALUES (?1, ?2, ?3)")?;
     for (queue, block) in blocks {
-        insert.execute(params![queue, block])?;
+        insert.execute(params![queue, block, checksum::of_columns(&[queue.into(), block], &[])])?;
     }
     Ok(())
 }
@@ -54,11 +55,11 @@ mod tests {
         let db = Connection::open_in_memory().unwrap();
         schema::ensure(&db, &super::super::Progress::default()).unwrap();
         db.execute_batch(
-            "INSERT INTO queue VALUES (0, 'a', 0), (1, 'b', 0);
+            "INSERT INTO queue VALUES (0, 'a', 0, 0), (1, 'b', 0, 0);
              WITH RECURSIVE n (seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 1000)
              INSERT INTO message (seq, at, queue, lane, checksum, ack, body)
                  SELECT seq, 0, seq IN (3, 255, 256, 999), 1, 0, 0, x'' FROM n;
-             INSERT INTO queue_block SELECT DISTINCT queue, seq / 256 FROM message;",
+             INSERT INTO queue_block SELECT DISTINCT queue, seq / 256, 0 FROM message;",
         )
         .unwrap();
         db

@@ -1,7 +1,7 @@
 //! SQLite does not notice a flipped bit inside a row. These do.
 
 use crc32fast::Hasher;
-use tidegate_domain::Timestamp;
+use tidegate_domain::{Idempotency, Timestamp};
 
 use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow, SlotRow, Totals};
 use super::super::slots::Held;
@@ -83,6 +83,24 @@ pub(in crate::embedded) fn of_head_row(head: &Head) -> i64 {
         sum.number(number.cast_signed());
     }
     i64::from(sum.number(at.millis()).finish())
+}
+
+pub(in crate::embedded) fn of_key(seq: u64, at: Timestamp, idempotency: &Idempotency) -> i64 {
+    let mut sum = Sum::new();
+    sum.number(seq.cast_signed()).number(at.millis());
+    i64::from(sum.bytes(&idempotency.key.0).bytes(&idempotency.fingerprint.0).finish())
+}
+
+/// Of a row of a small table: its numbers, then its texts.
+pub(in crate::embedded) fn of_columns(numbers: &[i64], texts: &[Option<&str>]) -> i64 {
+    let mut sum = Sum::new();
+    for number in numbers {
+        sum.number(*number);
+    }
+    for text in texts {
+        sum.text(*text);
+    }
+    i64::from(sum.finish())
 }
 
 pub(in crate::embedded) fn of_slot(row: &SlotRow) -> i64 {

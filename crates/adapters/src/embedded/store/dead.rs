@@ -5,7 +5,7 @@ use tidegate_domain::{MessageId, Status, Timestamp};
 
 use super::super::book::{Group, Text};
 use super::super::rows::{DeadLetter, LateAckRow, Past};
-use super::{Store, StoreError, Stub, as_i64, checksum, read};
+use super::{Store, StoreError, Stub, as_i64, checksum, get_meta, read, set_meta};
 
 pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
     let db = &store.connection;
@@ -13,8 +13,9 @@ pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
         let seq = as_i64(row.message.seq);
         db.prepare_cached("DELETE FROM outcome WHERE seq = ?1")?.execute([seq])?;
         // The next start must find it, however old it is.
-        db.prepare_cached("UPDATE meta SET value = min(value, ?1) WHERE name = 'live_from'")?
-            .execute([seq])?;
+        if get_meta(db, "live_from")?.is_some_and(|live_from| live_from > seq) {
+            set_meta(db, "live_from", seq)?;
+        }
         if row.edited {
             let body = row.message.body.as_ref();
             db.prepare_cached("UPDATE message SET body = ?2, checksum = ?3 WHERE seq = ?1")?
@@ -29,8 +30,9 @@ pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
     store.write_outcomes(group.acked_late.iter().map(|row| &row.outcome))?;
     for seq in &group.dead_deleted {
         // Its number is not given out again: its key may outlive it, and so may its slot.
-        db.prepare_cached("UPDATE meta SET value = max(value, ?1) WHERE name = 'seq_last'")?
-            .execute([as_i64(*seq)])?;
+        if get_meta(db, "seq_last")?.is_some_and(|seq_last| seq_last < as_i64(*seq)) {
+            set_meta(db, "seq_last", as_i64(*seq))?;
+        }
         for table in ["message", "attempt", "outcome"] {
             db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?1"))?.execute([as_i64(*seq)])?;
         }

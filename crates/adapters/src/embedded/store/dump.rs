@@ -7,16 +7,14 @@ use rusqlite::Row;
 use tidegate_domain::transfer::{
     Books, Ended, Entry, Fate, Inventory, KeyEntry, Kind, Manifest, MessageEntry, QuotaEntry, Stock,
 };
-use tidegate_domain::{
-    AttemptRecord, Fingerprint, IdempotencyKey, MessageId, QueueName, SlotConfig, Status, Timestamp,
-};
+use tidegate_domain::{AttemptRecord, Idempotency, MessageId, QueueName, SlotConfig, Status, Timestamp};
 
 use super::super::book::{Book, TOKEN_BITS};
 use super::super::line::Tries;
 use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, SlotRow, Totals};
 use super::read::{self, ATTEMPT, HEAD, OUTCOME, StoredMessage};
 use super::slots::{SLOT, slot_of};
-use super::{Store, StoreError, as_i64, checksum};
+use super::{Store, StoreError, as_i64, checksum, recover};
 
 /// How much one page holds at the most.
 const PAGE_ROWS: usize = 2_000;
@@ -76,6 +74,7 @@ impl Store {
 
     /// Queues and quotas, as a start would find them: charges that stand in the messages' rows alone are counted.
     pub(in crate::embedded) fn dump_accounts(&self, book: &mut Book) -> Result<Vec<Entry>, StoreError> {
+        self.check_rows()?;
         self.recover_queues(book)?;
         let contained = self.recover_quotas(book)?;
         let sql = format!("SELECT {HEAD} FROM message WHERE seq > ?1 AND user IS NOT NULL ORDER BY seq");
@@ -126,12 +125,11 @@ impl Store {
         since: Timestamp,
     ) -> Result<Page<KeyEntry>, StoreError> {
         let sql =
-            "SELECT seq, at, key, fingerprint FROM key WHERE seq > ?1 AND at > ?2 ORDER BY seq LIMIT ?3";
+            "SELECT seq, at, key, fingerprint, checksum FROM key WHERE seq > ?1 AND at > ?2 ORDER BY seq
+                   LIMIT ?3";
         let mut page = Vec::new();
         self.each(sql, [as_i64(after), since.millis(), PAGE_ROWS as i64], |row| {
-            let seq = row.get(0)?;
-            let admitted_at = Timestamp::from_millis(row.get(1)?);
-            let (key, fingerprint) = (IdempotencyKey(row.get(2)?), Fingerprint(row.get(3)?));
+            let (seq, admitted_at, Idempotency { key, fingerprint }) = recover::key_of(row)?;
             page.push((seq, KeyEntry { key, fingerprint, seq, admitted_at }));
             Ok(true)
         })?;

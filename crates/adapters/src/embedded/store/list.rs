@@ -44,9 +44,12 @@ pub(in crate::embedded) fn list(
             }
         }
     };
+    // Of one moment: what has ended since is no message that lost its outcome.
+    let _moment = db.unchecked_transaction()?;
     let mut after = page.after.map_or(-1, |id| as_i64(id.seq()));
+    let live_from = get_meta(db, "live_from")?.unwrap_or(0);
     if filter.status == Some(Status::Pending) {
-        after = after.max(get_meta(db, "live_from")?.unwrap_or(0) - 1);
+        after = after.max(live_from - 1);
     }
     let mut looked_to = None;
     // Parties have runs, dead letters an index of their own, and queues know their blocks; the rest is decided row by row.
@@ -80,7 +83,7 @@ pub(in crate::embedded) fn list(
         let id = MessageId::new(at, seq, salt);
         examined += 1;
         // Judged before the filter is: what is damaged may look like something else.
-        match seen(row) {
+        match seen(row, live_from) {
             Err(problem) => listing.damaged.push(Damaged { id, problem }),
             Ok(seen) if seen.matches(filter, queue) => {
                 // A deleted message has no body any more.
@@ -131,12 +134,15 @@ struct Seen {
 }
 
 /// The error says what is damaged.
-fn seen(row: &Row<'_>) -> Result<Seen, String> {
+fn seen(row: &Row<'_>, live_from: i64) -> Result<Seen, String> {
     let (message, sum) = read::head(row).map_err(|error| error.to_string())?;
     if !checksum::head_matches(&message, sum) {
         return Err("the message does not match its checksum".to_owned());
     }
     let ended = row.get_ref(OUTCOME).is_ok_and(|seq| seq != ValueRef::Null);
+    if !ended && as_i64(message.seq) < live_from {
+        return Err("the message has ended, and its outcome is not there".to_owned());
+    }
     let outcome = ended.then(|| read::ended_from(row, OUTCOME)).transpose();
     Ok(Seen { message, outcome: outcome.map_err(|error| error.to_string())? })
 }

@@ -9,7 +9,7 @@ use tidegate_domain::{
 
 use super::super::line::Tries;
 use super::super::rows::{AttemptRow, ChargeRow, DeadLetter, MessageRow, OutcomeRow, Past};
-use super::{as_i64, checksum, schema};
+use super::{as_i64, checksum, get_meta, schema, unsound};
 
 pub(super) const HEAD: &str =
     "seq, at, queue, lane, due, recipient, user, count, since, checksum, expires, headers, ack";
@@ -146,6 +146,10 @@ pub(in crate::embedded) fn record(
     let Some(queue) = queue.and_then(|name| QueueName::new(&name).ok()) else {
         return Ok(Some(Err(format!("message {id} names queue {}, which there is not", message.queue))));
     };
+    // Older ones than those that wait have ended, so one without an outcome has lost it.
+    if outcome.is_none() && as_i64(seq) < get_meta(db, "live_from")?.unwrap_or(0) {
+        return Ok(Some(Err(format!("message {id} has ended, and its outcome is not there"))));
+    }
     let failed = attempts(db, seq)?;
     let due_at = failed.last().map_or(message.due, |attempt| attempt.due);
     let mut attempts: Vec<_> = failed.into_iter().map(AttemptRecord::from).collect();
@@ -257,7 +261,7 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
         order: row.get(8)?,
     };
     let sound = checksum::of_attempt(&attempt) == row.get::<_, i64>(6)?;
-    if sound { Ok(attempt) } else { Err(nonsense(6, "an attempt does not match its checksum")) }
+    if sound { Ok(attempt) } else { Err(unsound("attempt", &format!("{}, {}", attempt.seq, attempt.number))) }
 }
 
 pub(super) const OUTCOME: &str = "seq, status, at, attempt, latency_ms, reason, checksum";
@@ -284,7 +288,7 @@ pub(super) fn ended_from(row: &Row<'_>, first: usize) -> rusqlite::Result<Outcom
         reason: row.get(first + 5)?,
     };
     let sound = checksum::of_outcome(&outcome) == row.get::<_, i64>(first + 6)?;
-    if sound { Ok(outcome) } else { Err(nonsense(6, "an outcome does not match its checksum")) }
+    if sound { Ok(outcome) } else { Err(unsound("outcome", &outcome.seq)) }
 }
 
 impl From<AttemptRow> for AttemptRecord {

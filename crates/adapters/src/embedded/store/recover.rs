@@ -12,8 +12,8 @@ use super::super::queues::QueueRules;
 use super::super::quotas::Account;
 use super::super::rows::{MessageRow, QueueRow, QuotaRow};
 use super::read::HEAD;
-use super::write::deferred_of;
-use super::{Store, StoreError, checksum, get_meta, read};
+use super::write::{deferred_of, sum_of_queue};
+use super::{Store, StoreError, checksum, get_meta, read, unsound};
 
 /// The book as it stood after the last commit. Leases are void.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ impl Store {
         rules: QueueRules,
         now: Timestamp,
     ) -> Result<Recovered, StoreError> {
+        self.check_rows()?;
         let salt = self.meta("salt")?.unwrap_or(0);
         let mut book = Book::new(u32::try_from(salt).unwrap_or(0), limits, rules);
         self.recover_queues(&mut book)?;
@@ -52,10 +53,14 @@ impl Store {
     }
 
     pub(super) fn recover_queues(&self, book: &mut Book) -> Result<(), StoreError> {
-        self.each("SELECT id, name, paused FROM queue ORDER BY id", [], |row| {
+        self.each("SELECT id, name, paused, checksum FROM queue ORDER BY id", [], |row| {
             let name: String = row.get(1)?;
             let Ok(name) = QueueName::new(&name) else { return Ok(false) };
-            Ok(book.queues.restore(QueueRow { id: row.get(0)?, name, paused: row.get(2)? }))
+            let stored = QueueRow { id: row.get(0)?, name, paused: row.get(2)? };
+            if sum_of_queue(&stored) != row.get::<_, i64>(3)? {
+                return Err(unsound("queue", &stored.id));
+            }
+            Ok(book.queues.restore(stored))
         })
         .and_then(|sound| self.require(sound, "the table of queues makes no sense"))
     }
@@ -73,10 +78,12 @@ impl Store {
                 let quota = Quota { limit: row.get(1)?, window_ms: row.get(2)?, count: row.get(3)?, since };
                 let Some(deferrals) = deferred_of(row.get_ref(7)?.as_str()?) else { return Ok(false) };
                 let stored = QuotaRow { user, account: Account { quota, deferrals }, seq: row.get(5)? };
-                let sound = checksum::of_quota(&stored) == row.get::<_, i64>(6)?;
+                if checksum::of_quota(&stored) != row.get::<_, i64>(6)? {
+                    return Err(unsound("quota", &stored.user));
+                }
                 book.quotas.restore(stored.user.clone(), stored.account);
                 contained.insert(stored.user, stored.seq);
-                Ok(sound)
+                Ok(true)
             },
         )?;
         self.require(sound, "a quota does not match its checksum")?;
@@ -84,11 +91,13 @@ impl Store {
     }
 
     fn recover_keys(&self, book: &mut Book, since: Timestamp) -> Result<(), StoreError> {
-        let sql = "SELECT seq, at, key, fingerprint FROM key WHERE at > ?1 ORDER BY seq";
-        let sound = self.each(sql, [since.millis()], |row| {
-            let idempotency =
-                Idempotency { key: IdempotencyKey(row.get(2)?), fingerprint: Fingerprint(row.get(3)?) };
-            book.keys.insert(&idempotency, row.get(0)?, Timestamp::from_millis(row.get(1)?));
+        // All of them: one that seems too old may be damaged.
+        let sql = "SELECT seq, at, key, fingerprint, checksum FROM key ORDER BY seq";
+        let sound = self.each(sql, [], |row| {
+            let (seq, at, idempotency) = key_of(row)?;
+            if at > since {
+                book.keys.insert(&idempotency, seq, at);
+            }
             Ok(true)
         })?;
         self.require(sound, "the table of keys makes no sense")
@@ -118,7 +127,10 @@ impl Store {
                 return Ok(true);
             }
             let (mut message, sum) = read::head(row)?;
-            let sound = checksum::head_matches(&message, sum) && book.queues.get(message.queue).is_some();
+            if !checksum::head_matches(&message, sum) {
+                return Err(unsound("message", &seq));
+            }
+            let sound = book.queues.get(message.queue).is_some();
             if let Some(charge) = message.charge.take()
                 && seq > quota_seq
                 && contained.get(&charge.user).is_some_and(|&contained| seq > contained)
@@ -142,7 +154,7 @@ impl Store {
         for (message, body_bytes) in requeued.values() {
             restore(book, message, *body_bytes, &tried, now);
         }
-        self.require(sound, "a message does not match its checksum")?;
+        self.require(sound, "a message names a queue that there is not")?;
         Ok(order_max)
     }
 
@@ -219,6 +231,14 @@ impl Store {
     pub(in crate::embedded) fn quota_seq(&self) -> Result<u64, StoreError> {
         self.mark("quota_seq")
     }
+}
+
+/// From the columns seq, at, key, fingerprint, checksum.
+pub(super) fn key_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<(u64, Timestamp, Idempotency)> {
+    let (seq, at) = (row.get(0)?, Timestamp::from_millis(row.get(1)?));
+    let idempotency = Idempotency { key: IdempotencyKey(row.get(2)?), fingerprint: Fingerprint(row.get(3)?) };
+    let sound = checksum::of_key(seq, at, &idempotency) == row.get::<_, i64>(4)?;
+    if sound { Ok((seq, at, idempotency)) } else { Err(unsound("key", &seq)) }
 }
 
 fn restore(

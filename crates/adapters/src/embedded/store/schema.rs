@@ -9,8 +9,17 @@ use super::{get_meta, set_meta, start};
 const VERSION: i64 = 1;
 
 const TABLES: &str = "
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
-    CREATE TABLE queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL, paused INTEGER NOT NULL) STRICT;
+    CREATE TABLE meta (
+        name TEXT PRIMARY KEY,
+        value ANY,
+        checksum INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE queue (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL,
+        paused INTEGER NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT;
 
     -- Written once and never changed. The body comes last, so that reading the rest does not touch its pages.
     CREATE TABLE message (
@@ -34,6 +43,7 @@ const TABLES: &str = "
     CREATE TABLE queue_block (
         queue INTEGER NOT NULL,
         block INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,
         PRIMARY KEY (queue, block)
     ) STRICT, WITHOUT ROWID;
 
@@ -80,7 +90,8 @@ const TABLES: &str = "
         seq INTEGER PRIMARY KEY,
         at INTEGER NOT NULL,
         key BLOB NOT NULL,
-        fingerprint BLOB NOT NULL
+        fingerprint BLOB NOT NULL,
+        checksum INTEGER NOT NULL
     ) STRICT;
 
     -- One row, which every commit writes. admitted = delivered + dead + expired + deleted + pending.

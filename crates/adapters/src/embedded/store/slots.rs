@@ -10,7 +10,7 @@ use super::super::book::{Book, Group};
 use super::super::rows::{SlotConfigRow, SlotRow};
 use super::super::slots::Held;
 use super::insert::{Insert, Values};
-use super::{Store, StoreError, as_i64, checksum};
+use super::{Store, StoreError, as_i64, checksum, unsound};
 
 pub(super) const TABLES: &str = "
     -- Every version; the newest of a config is the active one.
@@ -27,6 +27,7 @@ pub(super) const TABLES: &str = "
         days TEXT,
         open_from TEXT,
         open_to TEXT,
+        checksum INTEGER NOT NULL,
         PRIMARY KEY (config, version)
     ) STRICT, WITHOUT ROWID;
 
@@ -89,23 +90,31 @@ fn write_config(db: &Connection, row: &SlotConfigRow) -> rusqlite::Result<()> {
     let blackouts: Vec<_> =
         calendar.blackouts.iter().map(|p| format!("{}:{}", p.from.millis(), p.to.millis())).collect();
     let hours = calendar.business_hours.as_ref();
-    db.prepare_cached(
-        "INSERT INTO slot_config (config, version, name, max, window_ms, headroom, created, blackouts, zone, days,
-         open_from, open_to) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-    )?
-    .execute(params![
-        row.config,
-        version,
-        name.as_str(),
-        max_per_window,
+    let numbers = [
+        i64::from(row.config),
+        i64::from(*version),
+        i64::from(*max_per_window),
         as_i64(*window_ms),
         as_i64(*headroom_windows),
         created_at.millis(),
-        blackouts.join(" "),
-        hours.map(BusinessHours::zone_name),
+    ];
+    let texts = [
+        Some(name.to_string()),
+        Some(blackouts.join(" ")),
+        hours.map(|hours| hours.zone_name().to_owned()),
         hours.map(|hours| hours.days().join(" ")),
         hours.map(BusinessHours::from),
         hours.map(BusinessHours::to),
+    ];
+    let sum = checksum::of_columns(&numbers, &texts.each_ref().map(Option::as_deref));
+    let [name, blackouts, zone, days, from, to] = texts;
+    let [config, version, max, window_ms, headroom, created] = numbers;
+    db.prepare_cached(
+        "INSERT INTO slot_config (config, version, name, max, window_ms, headroom, created, blackouts, zone, days,
+         open_from, open_to, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?
+    .execute(params![
+        config, version, name, max, window_ms, headroom, created, blackouts, zone, days, from, to, sum
     ])?;
     Ok(())
 }
@@ -132,8 +141,11 @@ impl Store {
         mut step: impl FnMut(u16, Option<SlotConfig>) -> bool,
     ) -> Result<bool, StoreError> {
         let sql = "SELECT config, name, version, max, window_ms, headroom, created, blackouts, zone, days, open_from,
-                   open_to FROM slot_config ORDER BY config, version";
-        self.each(sql, [], |row| Ok(step(row.get(0)?, config_of(row)?)))
+                   open_to, checksum FROM slot_config ORDER BY config, version";
+        self.each(sql, [], |row| {
+            require_sound(row)?;
+            Ok(step(row.get(0)?, config_of(row)?))
+        })
     }
 }
 
@@ -156,6 +168,17 @@ pub(super) fn slot_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotRow>> {
     let stored = SlotRow { event, held };
     let sound = checksum::of_slot(&stored) == row.get::<_, i64>(8)?;
     Ok(sound.then_some(stored))
+}
+
+fn require_sound(row: &Row<'_>) -> rusqlite::Result<()> {
+    let number = |column: usize| row.get::<_, i64>(column);
+    let numbers = [number(0)?, number(2)?, number(3)?, number(4)?, number(5)?, number(6)?];
+    let text = |column: usize| row.get_ref(column).and_then(|value| Ok(value.as_str_or_null()?));
+    let texts = [text(1)?, text(7)?, text(8)?, text(9)?, text(10)?, text(11)?];
+    if checksum::of_columns(&numbers, &texts) == number(12)? {
+        return Ok(());
+    }
+    Err(unsound("slot_config", &format!("{}, {}", numbers[0], numbers[1])))
 }
 
 fn config_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotConfig>> {

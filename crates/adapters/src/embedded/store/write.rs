@@ -7,7 +7,7 @@ use tidegate_domain::limits::Deferrals;
 use tidegate_domain::{Headers, Idempotency, Timestamp};
 
 use super::super::book::Group;
-use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow};
+use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow};
 use super::insert::{Insert, Values};
 use super::{Store, StoreError, as_i64, blocks, checksum, dead, erase, schema, set_meta, slots};
 
@@ -19,7 +19,7 @@ static INSERT_PLAIN: LazyLock<Insert> = LazyLock::new(|| Insert::new("message", 
 static INSERT_WHOLE: LazyLock<Insert> =
     LazyLock::new(|| Insert::new("message", &[&PLAIN[..], &MORE[..]].concat()));
 static INSERT_KEY: LazyLock<Insert> =
-    LazyLock::new(|| Insert::new("key", &["seq", "at", "key", "fingerprint"]));
+    LazyLock::new(|| Insert::new("key", &["seq", "at", "key", "fingerprint", "checksum"]));
 static INSERT_OUTCOME: LazyLock<Insert> = LazyLock::new(|| {
     Insert::new("outcome", &["seq", "status", "at", "attempt", "latency_ms", "checksum", "reason"])
 });
@@ -29,15 +29,17 @@ impl Store {
         let write = || -> rusqlite::Result<()> {
             let db = &self.connection;
             if !group.queues.is_empty() {
-                let mut insert =
-                    db.prepare_cached("INSERT INTO queue (id, name, paused) VALUES (?1, ?2, ?3)")?;
+                let mut insert = db.prepare_cached(
+                    "INSERT INTO queue (id, name, paused, checksum) VALUES (?1, ?2, ?3, ?4)",
+                )?;
                 for queue in &group.queues {
-                    insert.execute(params![queue.id, queue.name.as_str(), queue.paused])?;
+                    let sum = sum_of_queue(queue);
+                    insert.execute(params![queue.id, queue.name.as_str(), queue.paused, sum])?;
                 }
             }
             for queue in &group.queues_changed {
-                db.prepare_cached("UPDATE queue SET paused = ?2 WHERE id = ?1")?
-                    .execute(params![queue.id, queue.paused])?;
+                db.prepare_cached("UPDATE queue SET paused = ?2, checksum = ?3 WHERE id = ?1")?
+                    .execute(params![queue.id, queue.paused, sum_of_queue(queue)])?;
             }
             self.write_messages(&group.messages)?;
             blocks::write(db, &group.messages)?;
@@ -74,7 +76,8 @@ impl Store {
         INSERT_KEY.run(&self.connection, keys, |(seq, at, idempotency), values| {
             values.put_all([as_i64(*seq), at.millis()])?;
             values.put(&idempotency.key.0[..])?;
-            values.put(&idempotency.fingerprint.0[..])
+            values.put(&idempotency.fingerprint.0[..])?;
+            values.put(checksum::of_key(*seq, *at, idempotency))
         })
     }
 
@@ -137,6 +140,10 @@ impl Store {
         }
         Ok(())
     }
+}
+
+pub(super) fn sum_of_queue(queue: &QueueRow) -> i64 {
+    checksum::of_columns(&[queue.id.into(), queue.paused.into()], &[Some(queue.name.as_str())])
 }
 
 fn is_plain(message: &MessageRow) -> bool {
