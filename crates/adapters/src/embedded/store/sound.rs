@@ -3,7 +3,7 @@
 use tidegate_domain::Status;
 
 use super::read::{self, OUTCOME};
-use super::{Store, StoreError, checksum, unsound};
+use super::{Store, StoreError, as_i64, checksum, unsound};
 
 /// A start reads them as a whole, or decides by what is in them. They are small beside the messages, so that SQLite's look
 /// at their pages is cheap: it finds rows that a damaged page has lost, which no checksum of a row can.
@@ -35,9 +35,13 @@ impl Store {
     fn check_dead(&self) -> Result<(), StoreError> {
         let (mut found, known) = (0, self.head.totals.dead);
         let sql = format!("SELECT {OUTCOME} FROM outcome INDEXED BY dead WHERE status = 2");
+        // By the number in the index, which the row that it leads to does not tell.
+        let seek = "SELECT 1 FROM outcome INDEXED BY dead WHERE status = 2 AND seq = ?1";
+        let mut seek = self.connection.prepare(seek).map_err(|e| self.error(e))?;
         let sound = self.each(&sql, [], |row| {
             found += 1;
-            Ok(read::ended(row)?.status == Status::Dead)
+            let outcome = read::ended(row)?;
+            Ok(outcome.status == Status::Dead && seek.exists([as_i64(outcome.seq)])?)
         })?;
         let otherwise = format!("the index of dead letters has {found} of {known}, or one that is none");
         self.require(sound && found == known, &otherwise)
