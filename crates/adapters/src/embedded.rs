@@ -14,8 +14,9 @@ use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
     Acked, Admission, Admitted, Advanced, BATCH_BYTES_MAX, Cancelled, Claim, ClaimRequest, Clock, Counts,
     Durability, EventId, Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId,
-    MessageRecord, Page, QueueCounts, QueueName, QueueRule, Queues, Released, Requeue, Requeued, Reservation,
-    Reserved, Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, UserId,
+    MessageRecord, Page, PickUp, QueueCounts, QueueName, QueueRule, Queues, Released, Requeue, Requeued,
+    Reservation, Reserved, Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots,
+    Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -38,6 +39,7 @@ mod seqs;
 #[cfg(test)]
 mod simulation;
 mod slots;
+mod stirs;
 mod store;
 mod texts;
 mod transfer;
@@ -55,6 +57,7 @@ use engine::{Change, Changed, Engine, EngineOptions, Way};
 use queues::QueueRules;
 use readers::Readers;
 use room::Room;
+use stirs::Stirs;
 use writer::{Answer, Command, Reply, Writer};
 
 /// Room for settlements, claims and reads beyond the bound on admissions: what empties the ledger must get in
@@ -136,6 +139,7 @@ pub struct Embedded {
     admissions_waiting: Arc<AtomicUsize>,
     intake_max: usize,
     sync: Durability,
+    stirs: Arc<Stirs>,
 }
 
 impl Embedded {
@@ -155,7 +159,8 @@ impl Embedded {
         let readers = Arc::new(readers);
         let (commands, receiver) = sync_channel(options.intake_max + COMMANDS_EXTRA);
         let (health_sender, health) = watch::channel(Health::Ready);
-        let writer = Writer::new(engine, receiver, options.group_max, health_sender.clone());
+        let stirs = Arc::new(Stirs::default());
+        let writer = Writer::new(engine, receiver, options.group_max, health_sender.clone(), stirs.clone());
         let thread = std::thread::Builder::new().name("ledger-writer".into()).spawn(move || {
             // Without a writer nothing is served any more, so whoever watches has to know.
             if catch_unwind(AssertUnwindSafe(|| writer.run())).is_err() {
@@ -173,6 +178,7 @@ impl Embedded {
             admissions_waiting: Arc::default(),
             intake_max: options.intake_max,
             sync: options.sync,
+            stirs,
         })
     }
 
@@ -327,6 +333,19 @@ impl Queues for Embedded {
             }
             self.ask(|reply| Command::Ready(queue.clone(), left_ms, reply)).await?;
         }
+    }
+
+    async fn pick_up(&self, request: PickUp) -> Result<Vec<Claim>, LedgerError> {
+        let queue = request.queue.clone();
+        self.leased_texts(queue, |reply| Command::PickUp(request, reply)).await
+    }
+
+    async fn stirred(&self, queue: QueueName, seen: u64, wait_ms: u64) -> Result<u64, LedgerError> {
+        let count = self.ask(|reply| Command::Stirs(queue.clone(), reply)).await?;
+        if count != seen || wait_ms == 0 {
+            return Ok(count);
+        }
+        Ok(self.stirs.changed(&queue, seen, wait_ms).await)
     }
 
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {

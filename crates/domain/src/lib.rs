@@ -36,8 +36,8 @@ pub use ledger::{
 };
 pub use message::{EventId, InvalidName, Lane, MessageId, QueueName, Recipient, SlotConfigName, UserId};
 pub use queues::{
-    Acked, Cancelled, Damaged, Extension, Filter, Listing, Order, Page, QueueCounts, QueueRule, Queues,
-    Requeue, Requeued, has_room,
+    Acked, Cancelled, Damaged, Extension, Filter, Listing, Order, Page, PickUp, QueueCounts, QueueRule,
+    Queues, Requeue, Requeued, has_room,
 };
 pub use retry::RetryPolicy;
 pub use slots::{

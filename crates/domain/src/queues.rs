@@ -19,6 +19,18 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// bounded in bytes as those of a claim; what does not fit is not taken.
     async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError>;
 
+    /// Leases the first message of each of these recipients, if a claim could take it now, without waiting: what a
+    /// recipient that is here just now is handed. Messages of other recipients are not touched, however many wait. Higher
+    /// lanes come first (a chain counts as the highest lane waiting in it), then due time, then admission; no more than
+    /// `max`, and no more bytes of bodies than a claim answers. Nothing is found in a queue without order, where a
+    /// recipient has no first message.
+    async fn pick_up(&self, request: PickUp) -> Result<Vec<Claim>, LedgerError>;
+
+    /// Waits up to `wait_ms` until the queue's count of changes is another than `seen`, and answers that count. It changes
+    /// when a message of the queue may have become claimable: admitted, stepped forward, handed back, the queue resumed.
+    /// A message that falls due changes nothing, and a count may change for no reason: a hint for those who pick up.
+    async fn stirred(&self, queue: QueueName, seen: u64, wait_ms: u64) -> Result<u64, LedgerError>;
+
     /// Lets leases end that much later than now. A token that is not the current lease's changes nothing.
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError>;
 
@@ -61,6 +73,14 @@ pub trait Queues: Debug + Send + Sync + 'static {
 
     /// Every queue there is, by name.
     async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PickUp {
+    pub queue: QueueName,
+    pub recipients: Vec<Recipient>,
+    pub max: usize,
+    pub lease_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -57,7 +57,7 @@ impl FaultyLedger {
         self.faults.lock().unwrap().extend(faults);
     }
 
-    /// So many of the next claims, dispatches, beginnings and settle calls fail.
+    /// So many of the next claims, pick-ups, dispatches, beginnings and settle calls fail.
     pub fn fail_sender(&self, times: usize) {
         self.sender_faults.store(times, Ordering::SeqCst);
     }

@@ -21,7 +21,7 @@ const REST: Duration = Duration::from_millis(25);
 /// A queue that nobody has asked for in this time has no line any more.
 const IDLE: Duration = Duration::from_secs(30);
 /// What one round trip takes at the most: messages come with their bodies. Below the places of a token.
-const TAKEN_MAX: usize = 1_000;
+pub const TAKEN_MAX: usize = 1_000;
 
 /// How often a pop begins anew because of messages that can't be read.
 const BURIALS_MAX: usize = 10;

@@ -23,6 +23,7 @@ mod migrations;
 mod open;
 mod options;
 mod parties;
+mod pick_up;
 mod queues;
 mod quotas;
 mod records;

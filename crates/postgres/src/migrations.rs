@@ -29,6 +29,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("migrations/v1/claim.sql"),
         include_str!("migrations/v1/settle.sql"),
         include_str!("migrations/v1/advance.sql"),
+        include_str!("migrations/v1/pick_up.sql"),
         include_str!("migrations/v1/queues.sql"),
         include_str!("migrations/v1/transit.sql"),
         include_str!("migrations/v1/dead.sql"),

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_domain::{
-    Acked, Cancelled, Claim, Extension, Filter, LedgerError, Listing, MessageId, Page, QueueCounts,
+    Acked, Cancelled, Claim, Extension, Filter, LedgerError, Listing, MessageId, Page, PickUp, QueueCounts,
     QueueName, Queues, Requeue, Requeued, Settled, Status,
 };
 use tokio::sync::oneshot;
@@ -21,6 +21,14 @@ const WAIT_MAX: Duration = Duration::from_secs(86_400);
 impl Queues for Postgres {
     async fn pop(&self, queue: QueueName, max: usize, wait_ms: u64) -> Result<Vec<Claim>, LedgerError> {
         self.take(queue, Taking::ForGood, max, wait_ms).await
+    }
+
+    async fn pick_up(&self, request: PickUp) -> Result<Vec<Claim>, LedgerError> {
+        self.pick_up_now(request).await
+    }
+
+    async fn stirred(&self, queue: QueueName, seen: u64, wait_ms: u64) -> Result<u64, LedgerError> {
+        Ok(self.core.wakes.stirs.changed(queue, seen, wait_ms).await)
     }
 
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {

@@ -13,6 +13,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 use crate::claims::{ASKS_MAX, Ask, Line};
 use crate::connection::in_time;
 use crate::open::Core;
+use crate::pick_up::Stirs;
 use crate::{OpenError, Tls, connection};
 
 const CHANNEL: &str = "tidegate";
@@ -30,6 +31,7 @@ pub struct Wakes {
     lines: Mutex<HashMap<QueueName, Door>>,
     touched: Mutex<BTreeSet<String>>,
     to_announce: Notify,
+    pub stirs: Stirs,
 }
 
 #[derive(Debug, Clone)]
@@ -40,7 +42,13 @@ struct Door {
 
 impl Wakes {
     pub fn new(life: i64) -> Self {
-        Self { life, lines: Mutex::default(), touched: Mutex::default(), to_announce: Notify::new() }
+        Self {
+            life,
+            lines: Mutex::default(),
+            touched: Mutex::default(),
+            to_announce: Notify::new(),
+            stirs: Stirs::default(),
+        }
     }
 
     /// Puts an ask into its queue's line, which begins with the first.
@@ -91,10 +99,12 @@ impl Wakes {
         let lines = self.lines();
         if name == ALL {
             lines.values().for_each(|door| door.woken.notify_one());
-        } else if let Ok(queue) = QueueName::new(name)
-            && let Some(door) = lines.get(&queue)
-        {
-            door.woken.notify_one();
+            self.stirs.stir_all();
+        } else if let Ok(queue) = QueueName::new(name) {
+            if let Some(door) = lines.get(&queue) {
+                door.woken.notify_one();
+            }
+            self.stirs.stir(&queue);
         }
     }
 

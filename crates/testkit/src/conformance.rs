@@ -30,6 +30,7 @@ pub mod lookups;
 pub mod moves;
 pub mod order;
 pub mod pauses;
+pub mod pickups;
 pub mod pops;
 pub mod purges;
 mod queue_cases;

@@ -2,6 +2,7 @@
 //! and forgets everything with its process; what it is for is being obviously right.
 
 mod dead;
+mod pickups;
 mod queues;
 mod quotas;
 mod row;

@@ -9,8 +9,8 @@ use tidegate_domain::limits::slot::SlotRule;
 use tidegate_domain::{
     Acked, Admission, Admitted, Advanced, Begun, Cancelled, Claim, ClaimRequest, Counts, Durability, EventId,
     Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page,
-    QueueCounts, QueueName, Queues, Released, Requeue, Requeued, Reservation, Reserved, Settled, Settlement,
-    Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, Transit, UserId,
+    PickUp, QueueCounts, QueueName, Queues, Recipient, Released, Requeue, Requeued, Reservation, Reserved,
+    Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, Transit, UserId,
 };
 use tidegate_testkit::drive::{compare_queues_with_model, compare_slots_with_model, compare_with_model};
 use tidegate_testkit::{Backend, ModelBackend, Opened, Setup};
@@ -68,6 +68,11 @@ fn a_lost_ack_is_caught() {
 }
 
 #[test]
+fn a_message_picked_up_for_another_recipient_is_caught() {
+    assert!(is_caught(Fault::PicksUpForOthers));
+}
+
+#[test]
 fn a_lost_edit_is_caught() {
     assert!(is_caught(Fault::RequeuesTheOldText));
 }
@@ -113,6 +118,7 @@ enum Fault {
     KeepsReleased,
     PopsWithoutKeeping,
     DropsAcks,
+    PicksUpForOthers,
     RequeuesTheOldText,
     ForgetsPauses,
     NeverExpires,
@@ -130,6 +136,7 @@ fn is_caught(fault: Fault) -> bool {
         }
         Fault::PopsWithoutKeeping
         | Fault::DropsAcks
+        | Fault::PicksUpForOthers
         | Fault::RequeuesTheOldText
         | Fault::ForgetsPauses
         | Fault::NeverExpires => compare_queues_with_model(100, backend),
@@ -297,6 +304,17 @@ impl Queues for Faulty {
             return self.inner.claim(ClaimRequest { queue, max, lease_ms: 60_000, wait_ms }).await;
         }
         self.queues.pop(queue, max, wait_ms).await
+    }
+
+    async fn pick_up(&self, mut request: PickUp) -> Result<Vec<Claim>, LedgerError> {
+        if self.fault == Fault::PicksUpForOthers {
+            request.recipients.push(Recipient::new("recipient1").expect("a valid name"));
+        }
+        self.queues.pick_up(request).await
+    }
+
+    async fn stirred(&self, queue: QueueName, seen: u64, wait_ms: u64) -> Result<u64, LedgerError> {
+        self.queues.stirred(queue, seen, wait_ms).await
     }
 
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {

@@ -18,6 +18,7 @@ use super::slots::{ConfigBefore, Held, SlotBook};
 mod admission;
 mod endings;
 mod leases;
+mod pickups;
 mod reservations;
 mod transit;
 
@@ -326,6 +327,7 @@ impl Book {
         let before = std::mem::replace(&mut queue.paused, paused);
         group.undo.push(Undo::Paused(id, before));
         group.queues_changed.push(QueueRow { id, name: name.clone(), paused });
+        self.line.stir(id);
         true
     }
 

@@ -1,13 +1,13 @@
 //! Claims on their way to whoever asked: with their texts, or back into the line.
 
 use tidegate_domain::{
-    Advanced, Claim, ClaimRequest, LedgerError, MessageId, Outcome, Settlement, Timestamp,
+    Advanced, Claim, ClaimRequest, LedgerError, MessageId, Outcome, QueueName, Settlement, Timestamp,
 };
 
 use super::Embedded;
 use super::book::UNREADABLE_MS;
 use super::engine::{Change, Claimed, ClaimedRow, Step, Way};
-use super::writer::{Answer, Command};
+use super::writer::{Answer, Command, Reply};
 
 /// A message by its number, and the token of its lease.
 pub(super) type Hold = (u64, u64);
@@ -31,7 +31,16 @@ impl Embedded {
         way: Way,
     ) -> Result<Vec<Claim>, LedgerError> {
         let queue = request.queue.clone();
-        let answer = self.send(|reply| Command::Claim(request, way, reply))?;
+        self.leased_texts(queue, |reply| Command::Claim(request, way, reply)).await
+    }
+
+    /// What a command leases, with texts.
+    pub(super) async fn leased_texts(
+        &self,
+        queue: QueueName,
+        command: impl FnOnce(Reply<Claimed>) -> Command,
+    ) -> Result<Vec<Claim>, LedgerError> {
+        let answer = self.send(command)?;
         let Claimed { rows, upcoming } = Awaited { ledger: self, answer }.wait().await?;
         let mut untold = Untold { ledger: self, holds: rows.iter().map(hold).collect() };
         let (claims, unread) = self.with_texts(queue, rows).await?;

@@ -15,6 +15,7 @@ use super::queues::QueueRules;
 use super::rows::MessageRow;
 use super::store::{Marks, Parties, Removable, Retention, Store, StoreError};
 
+mod pickups;
 mod recall;
 
 use recall::Recall;

@@ -6,8 +6,10 @@ use tidegate_domain::{AttemptResult, Lane, Timestamp};
 
 use super::seqs::Seqs;
 
+mod pickups;
 mod pluck;
 
+pub(super) use pickups::First;
 pub(super) use pluck::Plucked;
 
 const NONE: u32 = u32::MAX;
@@ -100,6 +102,8 @@ struct Lanes {
     heads: [BTreeSet<(Timestamp, u64, Slot)>; 3],
     depth: [u64; 3],
     turn: Turn,
+    /// How often a message has become a head.
+    stirs: u64,
 }
 
 /// Whose turn it is among a queue's lanes.
@@ -363,7 +367,9 @@ impl Line {
     fn offer(&mut self, slot: Slot) {
         let lane = self.effective_lane(slot);
         let entry = &self.entries[slot as usize];
-        self.queues[usize::from(entry.queue)].heads[lane.index()].insert((entry.due, entry.seq, slot));
+        let lanes = &mut self.queues[usize::from(entry.queue)];
+        lanes.stirs += 1;
+        lanes.heads[lane.index()].insert((entry.due, entry.seq, slot));
     }
 
     fn effective_lane(&self, slot: Slot) -> Lane {

@@ -1,16 +1,18 @@
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tidegate_domain::limits::Quota;
 use tidegate_domain::{
-    Begun, ClaimRequest, Counts, EventId, Extension, Forecast, Health, LedgerError, QueueCounts, QueueName,
-    Settled, Slot, SlotConfig, SlotConfigName, Timestamp, UserId,
+    Begun, ClaimRequest, Counts, EventId, Extension, Forecast, Health, LedgerError, PickUp, QueueCounts,
+    QueueName, Settled, Slot, SlotConfig, SlotConfigName, Timestamp, UserId,
 };
 use tokio::sync::{oneshot, watch};
 
 use super::book::PURGE_MAX;
 use super::engine::{Change, Changed, Claimed, Engine, Step, Way};
 use super::room::Room;
+use super::stirs::Stirs;
 use super::store::{StoreError, StoreErrorKind};
 
 #[cfg(test)]
@@ -31,6 +33,9 @@ pub(super) enum Command {
     /// A change that fills the ledger, with its share of the bound on those.
     Admission(Change, Reply<Changed>, Room),
     Claim(ClaimRequest, Way, Reply<Claimed>),
+    PickUp(PickUp, Reply<Claimed>),
+    /// The count of a queue's changes, which is told from then on.
+    Stirs(QueueName, Reply<u64>),
     Quotas(Vec<UserId>, Reply<Vec<(UserId, Quota)>>),
     Slot(EventId, Reply<Option<Slot>>),
     SlotConfig(SlotConfigName, Reply<Vec<SlotConfig>>),
@@ -55,6 +60,7 @@ pub(super) struct Writer {
     commands: Receiver<Command>,
     group_max: usize,
     health: watch::Sender<Health>,
+    stirs: Arc<Stirs>,
     waiters: Vec<Waiter>,
     probed: Instant,
 }
@@ -91,8 +97,9 @@ impl Writer {
         commands: Receiver<Command>,
         group_max: usize,
         health: watch::Sender<Health>,
+        stirs: Arc<Stirs>,
     ) -> Self {
-        Self { engine, commands, group_max, health, waiters: Vec::new(), probed: Instant::now() }
+        Self { engine, commands, group_max, health, stirs, waiters: Vec::new(), probed: Instant::now() }
     }
 
     pub(super) fn run(mut self) {
@@ -126,7 +133,9 @@ impl Writer {
             self.answer(command).or_else(|error| self.pass_if_full(error))?;
         }
         self.serve_waiters().or_else(|error| self.pass_if_full(error))?;
-        self.tend()
+        self.tend()?;
+        self.stirs.tell(|queue| self.engine.stirs(queue));
+        Ok(())
     }
 
     fn change(
@@ -201,6 +210,12 @@ impl Writer {
                 let queue = request.queue.clone();
                 let wait_ms = request.wait_ms;
                 self.wait(queue, wait_ms, Wants::Claims(request, way, reply))?;
+            }
+            Command::PickUp(request, reply) => self.pick_up(&request, reply)?,
+            Command::Stirs(queue, reply) => {
+                let count = self.engine.stirs(&queue);
+                self.stirs.begin(queue, count);
+                let _ = reply.send(Ok(count));
             }
             Command::Ready(queue, wait_ms, reply) => self.wait(queue, wait_ms, Wants::Word(reply))?,
             Command::Extend(batch, reply) => {
@@ -291,14 +306,30 @@ impl Writer {
 
     /// An attempt that could not be settled would only have to be repeated: it had better not begin.
     fn begin(&mut self, batch: &[Extension]) -> Result<Vec<Begun>, LedgerError> {
-        match &*self.health.borrow() {
-            Health::Ready => {}
-            Health::ReadOnly(reason) => return Err(LedgerError::NoSpace(reason.clone())),
-            Health::Away(reason) | Health::Failed(reason) => {
-                return Err(LedgerError::Unavailable(reason.clone()));
-            }
-        }
+        self.check_writable()?;
         Ok(batch.iter().map(|extension| self.engine.begin_attempt(extension)).collect())
+    }
+
+    fn pick_up(&mut self, request: &PickUp, reply: Reply<Claimed>) -> Result<(), StoreError> {
+        if reply.is_closed() {
+            return Ok(());
+        }
+        let claimed = match self.check_writable() {
+            Ok(()) => Ok(self.engine.pick_up(request)?),
+            Err(error) => Err(error),
+        };
+        if let Err(Ok(unwanted)) = reply.send(claimed) {
+            self.engine.release(unwanted.rows.iter().map(|row| row.leased.seq));
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self) -> Result<(), LedgerError> {
+        match &*self.health.borrow() {
+            Health::Ready => Ok(()),
+            Health::ReadOnly(reason) => Err(LedgerError::NoSpace(reason.clone())),
+            Health::Away(reason) | Health::Failed(reason) => Err(LedgerError::Unavailable(reason.clone())),
+        }
     }
 
     fn serve_waiters(&mut self) -> Result<(), StoreError> {

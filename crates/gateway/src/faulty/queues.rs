@@ -11,6 +11,15 @@ impl Queues for FaultyLedger {
         self.ledger.pop(queue, max, wait_ms).await
     }
 
+    async fn pick_up(&self, request: PickUp) -> Result<Vec<Claim>, LedgerError> {
+        self.sender_fault()?;
+        self.ledger.pick_up(request).await
+    }
+
+    async fn stirred(&self, queue: QueueName, seen: u64, wait_ms: u64) -> Result<u64, LedgerError> {
+        self.ledger.stirred(queue, seen, wait_ms).await
+    }
+
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {
         let extended = self.ledger.extend(batch).await;
         self.extensions.fetch_add(1, Ordering::SeqCst);

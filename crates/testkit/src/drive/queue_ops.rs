@@ -37,6 +37,10 @@ fn queue_op() -> impl Strategy<Value = QueueOp> {
     let requeue = (pick(Status::Dead), weighted(0.3, 0..9u8), select(vec![0, 0, 50, 1_000]));
     prop_oneof![
         4 => (0..QUEUES, select(vec![0usize, 1, 2, 5])).prop_map(|(queue, max)| QueueOp::Pop { queue, max }),
+        4 => (0..QUEUES, vec(0..3u8, 1..4), select(vec![0usize, 1, 9]), select(vec![50, 1_000, 30_000]))
+            .prop_map(|(queue, recipients, max, lease_ms)| {
+                QueueOp::PickUp { queue, recipients, max, lease_ms }
+            }),
         2 => (0..6usize, select(vec![0, 10, 1_000, 60_000]))
             .prop_map(|(lease_back, lease_ms)| QueueOp::Extend { lease_back, lease_ms }),
         4 => pending().prop_map(QueueOp::Ack),

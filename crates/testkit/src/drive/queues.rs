@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use anyhow::ensure;
 use tidegate_domain::{
-    Claim, Extension, Filter, Lane, Ledger, MessageId, MessageRecord, Page, Queues, Recipient, Requeue,
-    Status, Timestamp,
+    Claim, Extension, Filter, Lane, Ledger, MessageId, MessageRecord, Page, PickUp, Queues, Recipient,
+    Requeue, Status, Timestamp,
 };
 
 use super::op::Op;
@@ -20,6 +20,12 @@ pub enum QueueOp {
     Pop {
         queue: u8,
         max: usize,
+    },
+    PickUp {
+        queue: u8,
+        recipients: Vec<u8>,
+        max: usize,
+        lease_ms: u64,
     },
     Extend {
         /// Counted back from the latest lease handed out.
@@ -71,6 +77,14 @@ impl Pair<'_> {
                 ensure!(tokens.len() == ours.len(), "a token was given twice: {ours:?}");
                 let ours = without_leases(self.as_model_claims(&ours, &theirs));
                 agree(&ours, &without_leases(theirs))
+            }
+            QueueOp::PickUp { queue, recipients, max, lease_ms } => {
+                let recipients = recipients.iter().map(|n| Recipient::new(&format!("recipient{n}")));
+                let recipients = recipients.collect::<Result<_, _>>()?;
+                let request = PickUp { queue: named(*queue), recipients, max: *max, lease_ms: *lease_ms };
+                let ours = queues.pick_up(request.clone()).await?;
+                let theirs = model.pick_up(request).await?;
+                self.leased(&ours, &theirs)
             }
             QueueOp::Extend { lease_back, lease_ms } => {
                 let Some(place) = self.leases.len().checked_sub(1 + lease_back) else { return Ok(()) };

@@ -3,11 +3,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tidegate_domain::{
     Acked, AttemptRecord, AttemptResult, Body, Cancelled, Claim, ClaimRequest, Clock, Extension, Filter,
-    Lane, LedgerError, Listing, MessageId, MessageRecord, Outcome, Page, QueueCounts, QueueName, Queues,
-    Requeue, Requeued, Settled, Settlement, Status, Timestamp,
+    Lane, LedgerError, Listing, MessageId, MessageRecord, Outcome, Page, PickUp, QueueCounts, QueueName,
+    Queues, Requeue, Requeued, Settled, Settlement, Status, Timestamp,
 };
 use tokio::time::Instant;
 
+use super::pickups::stirred;
 use super::row::Row;
 use super::rules::Rules;
 use super::{ModelLedger, POLL};
@@ -24,6 +25,14 @@ impl Queues for ModelLedger {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    async fn pick_up(&self, request: PickUp) -> Result<Vec<Claim>, LedgerError> {
+        Ok(self.rules().pick_up(&request, self.setup.batch_bytes_max, self.setup.clock.now()))
+    }
+
+    async fn stirred(&self, _: QueueName, _: u64, wait_ms: u64) -> Result<u64, LedgerError> {
+        Ok(stirred(wait_ms).await)
     }
 
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {

@@ -149,7 +149,13 @@ impl Rules {
         claims
     }
 
-    fn lease_row(&mut self, place: usize, lease_ms: u64, in_transit: bool, now: Timestamp) -> Claim {
+    pub(super) fn lease_row(
+        &mut self,
+        place: usize,
+        lease_ms: u64,
+        in_transit: bool,
+        now: Timestamp,
+    ) -> Claim {
         let token = self.next_token();
         let row = &mut self.rows[place];
         let attempt = row.spent + 1;
@@ -337,13 +343,13 @@ impl Rules {
         candidates.iter().find(|(its, ..)| *its == lane).map(|(.., place)| *place)
     }
 
-    fn is_claimable(&self, place: usize, now: Timestamp) -> bool {
+    pub(super) fn is_claimable(&self, place: usize, now: Timestamp) -> bool {
         let row = &self.rows[place];
         let is_head = !self.rows.iter().any(|other| other.waits_in_chain_of(row) && other.order < row.order);
         row.is_pending() && is_head && row.lease.is_none() && row.claimable_at() <= now
     }
 
-    fn lane_of_chain(&self, place: usize) -> Lane {
+    pub(super) fn lane_of_chain(&self, place: usize) -> Lane {
         let row = &self.rows[place];
         let chain = self.rows.iter().filter(|other| other.waits_in_chain_of(row));
         chain.map(|other| other.record.lane).chain([row.record.lane]).min().unwrap_or_default()

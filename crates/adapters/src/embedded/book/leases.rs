@@ -52,7 +52,7 @@ impl Book {
     }
 
     /// A lease on a message that was taken from its lane.
-    fn lease_taken(
+    pub(super) fn lease_taken(
         &mut self,
         slot: Slot,
         queue: u16,

@@ -26,7 +26,7 @@ fn writer() -> (TempDir, Writer) {
     let options = EngineOptions { sync: Durability::OsBuffer, limits, queues, retention_ms: 60_000 };
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(&dir.path().join("ledger.db"), options, Arc::new(TestClock::new())).unwrap();
-    let writer = Writer::new(engine, sync_channel(1).1, 100, watch::channel(Health::Ready).0);
+    let writer = Writer::new(engine, sync_channel(1).1, 100, watch::channel(Health::Ready).0, Arc::default());
     (dir, writer)
 }
 

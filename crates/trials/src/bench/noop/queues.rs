@@ -1,7 +1,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_domain::{
-    Acked, Cancelled, Claim, Extension, Filter, Headers, Lane, LedgerError, Listing, MessageId, Page,
+    Acked, Cancelled, Claim, Extension, Filter, Headers, Lane, LedgerError, Listing, MessageId, Page, PickUp,
     QueueCounts, QueueName, Queues, Requeue, Requeued, Settled,
 };
 
@@ -32,6 +32,15 @@ impl Queues for NoLedger {
             body: Some(Bytes::from_static(&TEXT)),
         };
         Ok((0..max).map(claim).collect())
+    }
+
+    async fn pick_up(&self, _: PickUp) -> Result<Vec<Claim>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn stirred(&self, _: QueueName, seen: u64, wait_ms: u64) -> Result<u64, LedgerError> {
+        tokio::time::sleep(std::time::Duration::from_millis(wait_ms)).await;
+        Ok(seen)
     }
 
     async fn extend(&self, batch: Vec<Extension>) -> Result<Vec<Settled>, LedgerError> {
