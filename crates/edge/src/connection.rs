@@ -22,7 +22,7 @@ use tower::Service;
 
 use crate::deadline::{DeadlineIo, Meter, Watchdog};
 use crate::wire::{Faults, Wire};
-use crate::{ApiError, Limits, tally};
+use crate::{ApiError, Limits, Sent, tally};
 
 /// Who is at the other end of the connection; in the extensions of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +82,13 @@ pub(crate) async fn run(
     let meter = Arc::new(Meter::default());
     let mut watchdog = Watchdog::new(meter.clone(), limits);
     let faults = Arc::<Faults>::default();
-    let io = DeadlineIo::new(stream, meter.clone());
+    let sent = Sent::default();
+    let io = DeadlineIo::new(stream, meter.clone(), sent.clone());
     let io = Wire::new(io, meter.clone(), limits.head_read_bytes_max(), faults.clone());
     let (heads, draining) = (meter.clone(), drain.clone());
     let service = service_fn(move |request| {
         let closing = draining.begun.load(Ordering::Acquire);
-        answer(&app, &meter, &faults, client, request, closing)
+        answer(&app, &meter, &faults, (client, sent.clone()), request, closing)
     });
     let io = TokioIo::new(io);
     let mut connection = pin!(protocol.serve_connection(io, service));
@@ -127,13 +128,14 @@ fn answer(
     app: &Router,
     meter: &Arc<Meter>,
     faults: &Faults,
-    client: SocketAddr,
+    (client, sent): (SocketAddr, Sent),
     request: Request<Incoming>,
     closing: bool,
 ) -> impl Future<Output = Result<http::Response<Metered>, Infallible>> + use<> {
     meter.request_started();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ClientAddr(client));
+    request.extensions_mut().insert(sent);
     if let Some(fault) = faults.of_next_request() {
         request.extensions_mut().insert(InvalidHead(fault));
     }

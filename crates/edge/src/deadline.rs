@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use crate::Limits;
+use crate::{Limits, Sent};
 
 /// How long, and for how many bytes, a closed connection is still read from, so that a client in the middle
 /// of sending gets to see the answer instead of a reset.
@@ -100,13 +100,14 @@ impl Meter {
 pub(crate) struct DeadlineIo {
     stream: TcpStream,
     meter: Arc<Meter>,
+    sent: Sent,
     shut: bool,
     lingered_bytes: usize,
 }
 
 impl DeadlineIo {
-    pub fn new(stream: TcpStream, meter: Arc<Meter>) -> Self {
-        Self { stream, meter, shut: false, lingered_bytes: 0 }
+    pub fn new(stream: TcpStream, meter: Arc<Meter>, sent: Sent) -> Self {
+        Self { stream, meter, sent, shut: false, lingered_bytes: 0 }
     }
 
     fn note_write(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -153,7 +154,9 @@ impl AsyncWrite for DeadlineIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.sent.flushed();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
