@@ -15,13 +15,6 @@ pub trait Channel: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     async fn deliver(&self, claim: &Claim, body: &Bytes) -> Delivery;
-
-    /// Whether an attempt makes sense now, answered from memory. `Some(ms)`: it does not, since the recipient is
-    /// away. The message is then handed back untried, without an attempt spent, and asked about again after that
-    /// time. `deliver` bears a recipient that leaves in between.
-    fn hold_ms(&self, _claim: &Claim) -> Option<u64> {
-        None
-    }
 }
 
 /// What came of one attempt.

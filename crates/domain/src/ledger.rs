@@ -239,7 +239,7 @@ pub enum Outcome {
     Expired,
     /// Handed back untried: claimable at once, no attempt spent.
     Released,
-    /// Handed back untried, because its recipient is away: claimable that much later, no attempt spent. A restart
+    /// Handed back untried, because now is no time for it: claimable that much later, no attempt spent. A restart
     /// forgets the wait.
     Held {
         for_ms: u64,

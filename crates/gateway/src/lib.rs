@@ -16,6 +16,7 @@ mod http;
 pub mod limiters;
 pub mod live_policies;
 mod open_files;
+pub mod pickup;
 mod randomness;
 pub mod relay;
 pub mod sender;

@@ -19,9 +19,10 @@ use crate::stop::Stop;
 use self::rounds::Rounds;
 
 pub use self::arrivals::Arrivals;
-pub use self::attempt::hopeless;
+pub use self::attempt::{count, handed_back, hopeless};
 pub use self::backoff::Backoff;
 pub use self::outlet::{BreakerReport, SharedChannel};
+pub use self::rounds::settle;
 pub use self::supervisor::{SenderStatus, supervise};
 
 /// Who takes the messages of one queue to one channel.

@@ -7,10 +7,11 @@ use tidegate_domain::{Bus, Channel, Clock, Ledger, QueueName, Queues, Slots, Tra
 use tidegate_edge::{Edge, PolicyGate, Principals, serve};
 use tokio::net::TcpListener;
 
-use crate::config::{ChannelKind, QueueSettings, SMS, Settings};
+use crate::config::{ChannelKind, QueueSettings, SMS, SenderSettings, Settings};
 use crate::devices::Devices;
 use crate::http::{Gateway, probes, routes};
 use crate::limiters::Limiters;
+use crate::pickup::Pickup;
 use crate::relay::Relay;
 use crate::sender::{Arrivals, Sender, SharedChannel, supervise};
 use crate::stats::{Alarm, Reporter, Stats, ring};
@@ -72,9 +73,10 @@ pub async fn run(
     let limiters = limiters.into();
     let gate = PolicyGate::new(limiters.policies.engine.clone(), settings.gate.clone());
     let gateway = Gateway::new(ledger.clone(), clock.clone(), &settings, queue, limiters, metrics.clone());
-    let gateway = gateway.with_channels(channels.values().cloned().collect(), devices);
+    let gateway = gateway.with_channels(channels.values().cloned().collect(), devices.clone());
     let gateway = Arc::new(gateway.with_bus(bus.clone(), &settings));
     let senders = senders(&settings, &ledger, &channels, bus.as_ref(), &gateway.stats);
+    let pickups = pickups(&settings, &ledger, devices.as_deref(), &gateway.stats)?;
     let relays = relays(&settings, &ledger, bus.as_ref(), &gateway.stats);
     let (stats, queues) = (gateway.stats.clone(), ledger.clone());
     let reporter = Reporter {
@@ -99,6 +101,11 @@ pub async fn run(
         let (queue, status) = (sender.queue.clone(), gateway.sender.clone());
         let work = move |stop| sender.clone().run(stop);
         sending.push(tokio::spawn(supervise("sender", queue, work, stop.clone(), status)));
+    }
+    for pickup in pickups {
+        let (queue, status) = (pickup.queue.clone(), gateway.sender.clone());
+        let work = move |stop| pickup.clone().run(stop);
+        sending.push(tokio::spawn(supervise("pick-up", queue, work, stop.clone(), status)));
     }
     for relay in relays {
         let (queue, status) = (relay.queue.clone(), gateway.relay.clone());
@@ -135,7 +142,8 @@ fn shared_channels(
     let mut shared = BTreeMap::new();
     let own = &settings.sender;
     for (name, kind, _) in settings.pushed() {
-        if shared.contains_key(&kind) {
+        // Devices come and read: there is no provider to spare.
+        if shared.contains_key(&kind) || kind == ChannelKind::Inbox {
             continue;
         }
         let channel = channels.by_kind.remove(&kind);
@@ -162,21 +170,49 @@ fn senders(
         Some(Arc::new(Arrivals::new(bus.clone(), ledger.clone(), ledger.clone(), queue.clone())))
     };
     let sender = |(name, kind, queue): (&QueueName, ChannelKind, &QueueSettings)| {
-        let mut own = settings.sender.clone();
-        own.lease_ms = queue.lease_ms;
-        own.retry.attempts_max = queue.attempts_max;
         Some(Sender {
             queue: name.clone(),
             ledger: ledger.clone(),
             queues: ledger.clone(),
             arrivals: arrivals(name),
             channel: channels.get(&kind)?.clone(),
-            settings: own,
+            settings: sender_settings(settings, queue),
             tally: stats.of(name),
             drain_timeout: settings.limits.drain_timeout,
         })
     };
     settings.pushed().filter_map(sender).collect()
+}
+
+fn sender_settings(settings: &Settings, queue: &QueueSettings) -> SenderSettings {
+    let mut own = settings.sender.clone();
+    own.lease_ms = queue.lease_ms;
+    own.retry.attempts_max = queue.attempts_max;
+    own
+}
+
+/// One pick-up for every queue whose messages devices read.
+fn pickups(
+    settings: &Settings,
+    ledger: &Arc<impl Ledger + Queues>,
+    devices: Option<&dyn Devices>,
+    stats: &Stats,
+) -> anyhow::Result<Vec<Pickup>> {
+    let inboxes = settings.pushed().filter(|(_, kind, _)| *kind == ChannelKind::Inbox);
+    let pickup = |(name, _, queue): (&QueueName, ChannelKind, &QueueSettings)| {
+        let devices = devices
+            .with_context(|| format!("queue {name} has the channel \"inbox\", which is not set up"))?;
+        Ok(Pickup {
+            queue: name.clone(),
+            ledger: ledger.clone(),
+            queues: ledger.clone(),
+            desk: devices.desk(name),
+            settings: sender_settings(settings, queue),
+            tally: stats.of(name),
+            drain_timeout: settings.limits.drain_timeout,
+        })
+    };
+    inboxes.map(pickup).collect()
 }
 
 /// One relay for every queue that travels, where requests are taken.

@@ -1,33 +1,40 @@
 //! Delivers to devices that come and listen.
 
+mod desk;
 mod hub;
+mod offer;
 mod subscription;
 mod tokens;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_domain::{Channel, Claim, Clock, Delivery, Headers, MessageId, QueueName, Recipient, Timestamp};
+use tidegate_domain::{Clock, Headers, MessageId, QueueName, Recipient, Timestamp};
 
+use self::desk::DeskLine;
+pub use self::desk::{Desk, Newcomer};
 use self::hub::Hub;
+use self::offer::Offer;
+pub use self::offer::{Handover, Offered};
 pub use self::subscription::Subscription;
 use self::tokens::Tokens;
 
 /// Where recipients' devices read their messages.
 ///
-/// A device shows its token and [subscribes](Inbox::subscribe); what is delivered to its recipient is handed to
-/// every subscription, and awaits the ack. Until the ack, or for `kept_ms`, the inbox also keeps it in memory, within
-/// a bound: a device that lost its connection, or that polls, finds at once what it has not acked. What the inbox
-/// forgets, the ledger delivers again when the time for the ack is over.
+/// A device shows its token and [subscribes](Inbox::subscribe). Whoever takes messages from the ledger stands at a queue's
+/// [desk](Inbox::desk), learns there who listens, and offers what waits for them; a message that no device listens for
+/// stays in the ledger. A message is handed over when it was written to one device.
 ///
-/// While nobody listens, messages wait in the ledger without an attempt spent ([`Channel::hold_ms`]).
+/// One that requires an ack is kept in memory until then, or for `kept_ms`, within a bound: a device that lost its
+/// connection, or that polls, finds at once what it has not acked. What the inbox forgets, the ledger delivers again when the
+/// time for the ack is over.
 #[derive(Clone)]
 pub struct Inbox(Arc<Inner>);
 
 struct Inner {
     hub: Mutex<Hub>,
+    desks: Mutex<Vec<Arc<DeskLine>>>,
     tokens: Tokens,
     clock: Arc<dyn Clock>,
     options: InboxOptions,
@@ -45,12 +52,6 @@ pub struct InboxOptions {
     pub kept_bytes_max: usize,
     /// As long as an ack is awaited; longer serves nobody.
     pub kept_ms: u64,
-    /// How long a recipient without a connection still counts as there: the gap between two polls.
-    pub grace_ms: u64,
-    /// How long a message for an absent recipient waits before it is asked about again: an eighth of its age, between
-    /// these. Young ones are noticed soon, and a crowd of old ones costs little.
-    pub hold_min_ms: u64,
-    pub hold_max_ms: u64,
 }
 
 /// A message as its recipient's devices see it.
@@ -64,8 +65,10 @@ pub struct InboxMessage {
     pub headers: Headers,
     pub body: Bytes,
     pub admitted_at: Timestamp,
-    /// Which attempt handed it over.
+    /// Which attempt hands it over.
     pub attempt: u32,
+    /// Without, it is delivered when it was written to a device.
+    pub ack_required: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -89,19 +92,40 @@ pub fn check_secret(secret: &str) -> Result<(), InboxError> {
 impl Inbox {
     pub fn new(options: InboxOptions, clock: Arc<dyn Clock>) -> Result<Self, InboxError> {
         let tokens = Tokens::new(&options.secrets)?;
-        Ok(Self(Arc::new(Inner { hub: Mutex::new(Hub::new(&options)), tokens, clock, options })))
+        let hub = Mutex::new(Hub::new(&options));
+        Ok(Self(Arc::new(Inner { hub, desks: Mutex::default(), tokens, clock, options })))
     }
 
     /// From now on, and what was handed over before and awaits its ack, oldest first. Ends with the subscription.
     pub fn subscribe(&self, recipient: &Recipient) -> Result<Subscription, TooManyListeners> {
-        let (id, messages) = self.hub().join(recipient, self.0.clock.now())?;
-        Ok(Subscription::new(self.clone(), recipient.clone(), id, messages))
+        let mut hub = self.hub();
+        let joined = hub.join(recipient, self.0.clock.now())?;
+        // What is offered just now is in its buffer. It must not wait for a look that waits for the end of that offer.
+        let offered = hub.queues_of_offers(recipient);
+        drop(hub);
+        let listeners_max = self.0.options.listeners_max;
+        let desks = self.desks().clone();
+        let unlooked = desks.iter().filter(|line| !offered.contains(&line.queue));
+        let looks = unlooked.map(|line| line.enter(recipient, listeners_max)).collect();
+        Ok(Subscription::new(self.clone(), recipient.clone(), joined, looks))
+    }
+
+    /// The place of a queue whose messages are handed over here. From then on, those who subscribe are told when it has been
+    /// looked for them in this queue.
+    pub fn desk(&self, queue: &QueueName) -> Desk {
+        let mut desks = self.desks();
+        let line = desks.iter().find(|line| line.queue == *queue).cloned().unwrap_or_else(|| {
+            let line = Arc::new(DeskLine::new(queue.clone()));
+            desks.push(line.clone());
+            line
+        });
+        Desk::new(self.clone(), line)
     }
 
     /// The ledger has these acks: they are not handed out again. Unknown ids are fine.
     pub fn acked(&self, ids: &[MessageId]) {
         let mut hub = self.hub();
-        ids.iter().for_each(|id| hub.forget(*id));
+        ids.iter().for_each(|id| hub.acked(*id));
     }
 
     /// What a recipient's device has to show.
@@ -118,51 +142,35 @@ impl Inbox {
         self.hub().listeners()
     }
 
+    fn offer(&self, recipient: &Recipient, message: InboxMessage) -> Option<Offered> {
+        let (offer, offered) = Offer::new(self.clone(), recipient.clone(), message);
+        let is_offered = self.hub().offer(&offer);
+        is_offered.then_some(offered)
+    }
+
+    fn end_offer(&self, recipient: &Recipient, id: MessageId) {
+        self.hub().end_offer(recipient, id);
+    }
+
+    fn keep(&self, offer: &Offer) {
+        self.hub().keep(&offer.recipient, &offer.message, self.0.clock.now());
+    }
+
     fn leave(&self, recipient: &Recipient, id: u64) {
-        self.hub().leave(recipient, id, self.0.clock.now());
+        self.hub().leave(recipient, id);
+    }
+
+    fn leave_behind(&self, recipient: &Recipient) {
+        self.hub().leave_behind(recipient);
     }
 
     /// Nothing here panics half-way through a change.
     fn hub(&self) -> MutexGuard<'_, Hub> {
         self.0.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-#[async_trait]
-impl Channel for Inbox {
-    fn name(&self) -> &'static str {
-        "inbox"
-    }
-
-    /// Accepted once a subscription or the inbox itself has it.
-    async fn deliver(&self, claim: &Claim, body: &Bytes) -> Delivery {
-        let Some(recipient) = &claim.recipient else {
-            return Delivery::Refused { reason: "a message without a recipient has no inbox".to_owned() };
-        };
-        let message = InboxMessage {
-            id: claim.id,
-            queue: claim.queue.clone(),
-            idempotency_key: claim.headers.key_of(claim.id),
-            headers: claim.headers.given(),
-            body: body.clone(),
-            admitted_at: claim.admitted_at,
-            attempt: claim.attempt,
-        };
-        if self.hub().hand_over(recipient, &message, self.0.clock.now()) {
-            return Delivery::Accepted;
-        }
-        let reason = "the recipient has just left, and the inbox is full".to_owned();
-        Delivery::TryLater { after_ms: Some(self.0.options.hold_max_ms), reason }
-    }
-
-    fn hold_ms(&self, claim: &Claim) -> Option<u64> {
-        let now = self.0.clock.now();
-        let recipient = claim.recipient.as_ref()?;
-        if self.hub().takes(recipient, now) {
-            return None;
-        }
-        let (min, max) = (self.0.options.hold_min_ms, self.0.options.hold_max_ms);
-        Some((now.since_ms(claim.admitted_at) / 8).min(max).max(min))
+    fn desks(&self) -> MutexGuard<'_, Vec<Arc<DeskLine>>> {
+        self.0.desks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -176,9 +184,6 @@ impl InboxOptions {
             listeners_per_recipient_max: 8,
             kept_bytes_max: 64 * 1024 * 1024,
             kept_ms: 300_000,
-            grace_ms: 10_000,
-            hold_min_ms: 1_000,
-            hold_max_ms: 60_000,
         }
     }
 }

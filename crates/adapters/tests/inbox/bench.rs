@@ -1,16 +1,19 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_adapters::channels::inbox::{Inbox, InboxOptions, Subscription};
-use tidegate_domain::{
-    Channel, Claim, Clock, Delivery, Headers, Lane, MessageId, QueueName, Recipient, Timestamp,
-};
+use tidegate_adapters::channels::inbox::{Desk, Inbox, InboxMessage, InboxOptions, Offered, Subscription};
+use tidegate_domain::{Clock, Headers, MessageId, QueueName, Recipient};
 use tidegate_testkit::TestClock;
+
+/// Longer than any test takes.
+pub const LONG: Duration = Duration::from_secs(3_600);
 
 /// An inbox, and the clock it goes by.
 pub struct Bench {
     pub clock: Arc<TestClock>,
     pub inbox: Inbox,
+    pub desk: Desk,
 }
 
 impl Bench {
@@ -23,39 +26,27 @@ impl Bench {
         let options =
             InboxOptions { buffer: 4, listeners_per_recipient_max: 2, ..options(&["0123456789abcdef"]) };
         let inbox = Inbox::new(change(options), clock.clone()).unwrap();
-        Self { clock, inbox }
+        let desk = inbox.desk(&QueueName::new("push").unwrap());
+        Self { clock, inbox, desk }
     }
 
     pub fn subscribe(&self, recipient: &str) -> Subscription {
         self.inbox.subscribe(&Recipient::new(recipient).unwrap()).unwrap()
     }
 
-    pub async fn deliver(&self, recipient: &str, seq: u64) -> Delivery {
-        self.inbox.deliver(&self.claim(recipient, seq), &Bytes::from(seq.to_string())).await
+    /// None when nobody listens.
+    pub fn offer(&self, recipient: &str, seq: u64) -> Option<Offered> {
+        self.desk.offer(&Recipient::new(recipient).unwrap(), message(seq))
     }
 
-    pub fn hold_ms(&self, recipient: &str, seq: u64) -> Option<u64> {
-        self.inbox.hold_ms(&self.claim(recipient, seq))
-    }
-
-    /// Admitted when the clock began.
-    pub fn claim(&self, recipient: &str, seq: u64) -> Claim {
-        Claim {
-            id: id(seq),
-            queue: QueueName::new("push").unwrap(),
-            recipient: Some(Recipient::new(recipient).unwrap()),
-            lane: Lane::Normal,
-            user: None,
-            admitted_at: TestClock::START,
-            attempt: 1,
-            failures: 0,
-            ack_attempts: 0,
-            ack_required: true,
-            headers: Headers(vec![("subject".to_owned(), "Grüße".to_owned())]),
-            token: 1,
-            lease_until: Timestamp::MAX,
-            body: None,
+    /// Offers a message to a device that reads it at once.
+    pub async fn hand_over(&self, recipient: &str, seq: u64) {
+        let mut device = self.inbox.subscribe(&Recipient::new(recipient).unwrap()).unwrap();
+        let offered = self.offer(recipient, seq).unwrap();
+        while let Some(handover) = device.try_next() {
+            handover.written();
         }
+        assert!(offered.is_taken(LONG, LONG).await);
     }
 
     pub fn advance_ms(&self, ms: u64) {
@@ -71,7 +62,21 @@ pub fn id(seq: u64) -> MessageId {
     MessageId::new(TestClock::START, seq, 1)
 }
 
-/// What lies in the buffer, by sequence number.
+/// Admitted when the clock began.
+pub fn message(seq: u64) -> InboxMessage {
+    InboxMessage {
+        id: id(seq),
+        queue: QueueName::new("push").unwrap(),
+        idempotency_key: seq.to_string(),
+        headers: Headers(vec![("subject".to_owned(), "Grüße".to_owned())]),
+        body: Bytes::from(seq.to_string()),
+        admitted_at: TestClock::START,
+        attempt: 1,
+        ack_required: true,
+    }
+}
+
+/// What lies in the buffer, by sequence number. The device breaks off before any of it arrives.
 pub fn waiting(subscription: &mut Subscription) -> Vec<u64> {
-    std::iter::from_fn(|| subscription.try_next()).map(|message| message.id.seq()).collect()
+    std::iter::from_fn(|| subscription.try_next()).map(|handover| handover.message.id.seq()).collect()
 }

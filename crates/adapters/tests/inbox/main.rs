@@ -1,9 +1,9 @@
-//! The inbox: handing over, keeping until the ack, absence, tokens.
+//! The inbox: offers, handing over, keeping until the ack, tokens.
 
 #![allow(clippy::unwrap_used)] // clippy sees no test in functions that tests share
 
-mod absence;
 mod bench;
 mod handover;
 mod keeping;
+mod offers;
 mod tokens;

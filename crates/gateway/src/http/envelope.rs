@@ -6,6 +6,7 @@ use super::fields::{Fields, Name, PRIORITY};
 use super::idempotency::Keyed;
 use super::times::instant;
 use super::{idempotency, trace};
+use crate::config::{ChannelKind, Outlet};
 
 pub const RECIPIENT: Name = Name::new("recipient", "recipient");
 pub const DELAY_SECONDS: Name = Name::new("delaySeconds", "delay_seconds");
@@ -15,6 +16,14 @@ pub const IDEMPOTENCY_KEY: Name = Name::new("idempotencyKey", "idempotency_key")
 
 /// A year.
 pub const SECONDS_MAX: u64 = 31_536_000;
+
+/// Why a message can't go to a queue that devices read.
+pub const NO_RECIPIENT: &str =
+    "is missing: devices read the messages of this queue, each those of its recipient";
+
+pub fn needs_recipient(gateway: &Gateway, queue: &QueueName) -> bool {
+    gateway.queue_settings.of(queue).outlet == Outlet::Channel(ChannelKind::Inbox)
+}
 
 /// What a message says about itself beside its text, whichever way it comes in.
 #[derive(Debug, Clone, Default)]
@@ -84,6 +93,13 @@ impl Envelope {
             let what =
                 format!("is beyond retention_minutes of queue {queue}: the message would expire first");
             fields.fault::<()>(delay, &what);
+        }
+    }
+
+    /// Devices read what is theirs: a message without a recipient would wait for ever.
+    pub fn check_recipient(&self, fields: &mut Fields, gateway: &Gateway, queue: &QueueName) {
+        if self.recipient.is_none() && needs_recipient(gateway, queue) {
+            fields.fault::<()>(RECIPIENT, NO_RECIPIENT);
         }
     }
 

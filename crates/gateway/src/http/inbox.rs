@@ -14,15 +14,15 @@ use axum::routing::post;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
-use tidegate_domain::Recipient;
-use tidegate_edge::{ApiError, Audit, FieldError, Principal, read_json};
+use tidegate_domain::{Recipient, Status};
+use tidegate_edge::{ApiError, Audit, FieldError, Principal, Sent, read_json};
 
 use super::Gateway;
 use super::answer::{self, get_only, iso};
 use super::envelope::RECIPIENT;
 use super::failure::check_admin;
 use super::fields::{Fields, Name};
-use crate::devices::{DeviceMessage, Devices, Listening};
+use crate::devices::{DeviceMessage, Devices, Handover, Listening};
 
 const TOKEN: Name = Name::new("token", "token");
 const BUSY_RETRY_MS: u64 = 5_000;
@@ -88,12 +88,32 @@ fn devices(gateway: &Gateway) -> Result<&dyn Devices, ApiError> {
     gateway.devices.as_deref().ok_or_else(|| ApiError::not_found("no_inbox", message))
 }
 
+/// Where it is told that an answer is written. A request that came over no connection has an answer that is never written.
+fn sent_of(request: &Request) -> Sent {
+    request.extensions().get().cloned().unwrap_or_default()
+}
+
 fn listen(gateway: &Gateway, recipient: &Recipient) -> Result<Box<dyn Listening>, ApiError> {
     devices(gateway)?.listen(recipient).ok_or_else(|| {
         let message = "as many devices listen as may; try again when one has left";
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_listeners", message)
             .retry_after_ms(BUSY_RETRY_MS)
     })
+}
+
+/// Whether a device is still to be given it. An ack that came to another process ends a message that this one keeps.
+async fn is_awaited(gateway: &Gateway, handover: &Handover) -> bool {
+    if !handover.is_repeated {
+        return true;
+    }
+    let id = handover.message.id;
+    let record = gateway.ledger.message(id).await;
+    // A repetition does less harm than silence.
+    let has_ended = record.is_ok_and(|record| record.is_none_or(|record| record.status != Status::Pending));
+    if has_ended && let Some(devices) = &gateway.devices {
+        devices.acked(&[id]);
+    }
+    !has_ended
 }
 
 fn shown(message: &DeviceMessage) -> Value {
@@ -108,5 +128,6 @@ fn shown(message: &DeviceMessage) -> Value {
         "headers": headers,
         "admittedAt": iso(message.admitted_at),
         "attempt": message.attempt,
+        "ackRequired": message.ack_required,
     })
 }

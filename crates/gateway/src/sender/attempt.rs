@@ -45,13 +45,6 @@ pub async fn attempt(sender: Sender, claim: Claim, body: Bytes) -> Settlement {
     Settlement { id: claim.id, token: claim.token, outcome, latency_ms }
 }
 
-/// What makes no sense now, because the recipient is away: nothing is spent, and it is asked about again later.
-pub fn held(sender: &Sender, claim: &Claim) -> Option<Settlement> {
-    let for_ms = sender.channel.channel.hold_ms(claim)?;
-    metrics::counter!("tidegate_sender_attempts_total", "result" => "held").increment(1);
-    Some(Settlement { id: claim.id, token: claim.token, outcome: Outcome::Held { for_ms }, latency_ms: 0 })
-}
-
 /// What needs no attempt, because none can succeed.
 pub fn hopeless(claim: &Claim, retry: &RetryPolicy) -> Option<Settlement> {
     let reason = if claim.body.is_none() {
@@ -78,7 +71,7 @@ fn try_later(reason: &str) -> Delivery {
     Delivery::TryLater { after_ms: None, reason: reason.to_owned() }
 }
 
-fn count(delivery: &Delivery) {
+pub fn count(delivery: &Delivery) {
     let result = match delivery {
         Delivery::Delivered => "delivered",
         Delivery::Accepted => "accepted",

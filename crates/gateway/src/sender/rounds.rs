@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::Sender;
 use super::arrivals::ClaimError;
-use super::attempt::{attempt, handed_back, held, hopeless};
+use super::attempt::{attempt, handed_back, hopeless};
 use super::backoff::Backoff;
 use crate::stop::Stop;
 
@@ -176,7 +176,7 @@ impl Rounds {
             return;
         }
         let (settings, body) = (&self.sender.settings, claim.body.clone());
-        match (hopeless(&claim, &settings.retry).or_else(|| held(&self.sender, &claim)), body) {
+        match (hopeless(&claim, &settings.retry), body) {
             (None, Some(body)) => {
                 self.bytes_under_way += body.len();
                 // One that was tried before, and whose lease ended meanwhile, is there twice; the newer one counts.
@@ -299,7 +299,7 @@ impl Rounds {
 /// Settles all at once, and leases the recipients' next messages for so long, if there is to be a next. Where one settlement
 /// meets a defect it must not take the others along, whose messages have been sent: then each is settled alone, and only
 /// that one is left to its lease.
-async fn settle(
+pub async fn settle(
     ledger: &dyn Ledger,
     batch: &[Settlement],
     next_lease_ms: Option<u64>,

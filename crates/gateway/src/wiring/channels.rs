@@ -19,7 +19,7 @@ use crate::stats::Alarm;
 pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<Channels> {
     let mut channels = Channels::new();
     for (_, kind, _) in settings.pushed() {
-        if channels.contains(kind) {
+        if channels.contains(kind) || kind == ChannelKind::Inbox && channels.devices.is_some() {
             continue;
         }
         let channel: Arc<dyn Channel> = match kind {
@@ -32,8 +32,8 @@ pub fn channels(settings: &Settings, clock: &Arc<dyn Clock>) -> anyhow::Result<C
                 let mut options = InboxOptions::new(settings.channels.inbox.secrets.clone());
                 options.kept_ms = settings.sender.retry.ack_within_ms;
                 let inbox = Inbox::new(options, clock.clone()).context("the settings of [inbox]")?;
-                channels.devices = Some(Arc::new(inbox.clone()));
-                Arc::new(inbox)
+                channels.devices = Some(Arc::new(inbox));
+                continue;
             }
         };
         channels.insert(kind, channel);

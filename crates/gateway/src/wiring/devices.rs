@@ -1,9 +1,12 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use tidegate_adapters::channels::inbox::{Inbox, InboxMessage, Subscription};
-use tidegate_domain::{MessageId, Recipient};
+use tidegate_adapters::channels::inbox::{self, Inbox, InboxMessage, Subscription};
+use tidegate_domain::{MessageId, QueueName, Recipient};
 
-use crate::devices::{DeviceMessage, Devices, Listening};
+use crate::devices::{Desk, DeviceMessage, Devices, Handover, Listening, Newcomer, Ticket};
 
 impl Devices for Inbox {
     fn token_for(&self, recipient: &Recipient) -> String {
@@ -26,19 +29,70 @@ impl Devices for Inbox {
     fn listeners(&self) -> usize {
         Inbox::listeners(self)
     }
+
+    fn desk(&self, queue: &QueueName) -> Arc<dyn Desk> {
+        Arc::new(Inbox::desk(self, queue))
+    }
 }
 
 impl Listening for Subscription {
-    fn next(&mut self) -> BoxFuture<'_, Option<DeviceMessage>> {
-        Subscription::next(self).map(|message| message.map(shown)).boxed()
+    fn looked(&mut self) -> BoxFuture<'_, bool> {
+        Subscription::looked(self).boxed()
     }
 
-    fn try_next(&mut self) -> Option<DeviceMessage> {
-        Subscription::try_next(self).map(shown)
+    fn next(&mut self) -> BoxFuture<'_, Option<Handover>> {
+        Subscription::next(self).map(|handover| handover.map(handed)).boxed()
+    }
+
+    fn try_next(&mut self) -> Option<Handover> {
+        Subscription::try_next(self).map(handed)
     }
 }
 
+impl Desk for inbox::Desk {
+    fn newcomers(&self) -> BoxFuture<'_, Vec<Newcomer>> {
+        let newcomer =
+            |inbox::Newcomer { recipient, looked }: inbox::Newcomer| Newcomer { recipient, looked };
+        inbox::Desk::newcomers(self).map(move |all| all.into_iter().map(newcomer).collect()).boxed()
+    }
+
+    fn listening(&self) -> Vec<Recipient> {
+        inbox::Desk::listening(self)
+    }
+
+    fn listens(&self, recipient: &Recipient) -> bool {
+        inbox::Desk::listens(self, recipient)
+    }
+
+    fn offer(
+        &self,
+        recipient: &Recipient,
+        message: DeviceMessage,
+        patience: Duration,
+        lease: Duration,
+    ) -> Option<BoxFuture<'static, bool>> {
+        let DeviceMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt, ack_required } =
+            message;
+        let message =
+            InboxMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt, ack_required };
+        let offered = inbox::Desk::offer(self, recipient, message)?;
+        Some(offered.is_taken(patience, lease).boxed())
+    }
+}
+
+impl Ticket for inbox::Handover {
+    fn written(self: Box<Self>) {
+        inbox::Handover::written(*self);
+    }
+}
+
+fn handed(handover: inbox::Handover) -> Handover {
+    let (message, is_repeated) = (shown(handover.message.clone()), handover.is_repeated());
+    Handover { message, is_repeated, ticket: Box::new(handover) }
+}
+
 fn shown(message: InboxMessage) -> DeviceMessage {
-    let InboxMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt } = message;
-    DeviceMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt }
+    let InboxMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt, ack_required } =
+        message;
+    DeviceMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt, ack_required }
 }

@@ -9,7 +9,7 @@ use crate::client::{self, Answer, exchange};
 use crate::gateway::{Gateway, start};
 use crate::principals::api_key;
 
-const CONFIG: &str = "
+pub const CONFIG: &str = "
 [inbox]
 secrets = [\"sixteen bytes or more\"]
 
@@ -20,21 +20,27 @@ channel = \"inbox\"
 
 /// A gateway with an inbox and an admin, and the admin's key.
 fn inbox() -> (TempDir, Gateway, String) {
-    let dir = tempdir().unwrap();
-    let (key, hash) = api_key(dir.path());
-    // Longer than HANG: a stop that waits for the drain timeout fails the test.
-    let drain = "[server]\ndrain_timeout_ms = 3600000\n";
-    let admin = format!("[[principals]]\nname = \"ops\"\nrole = \"ADMIN\"\napi_key_hashes = [\"{hash}\"]\n");
-    std::fs::write(dir.path().join("tidegate.toml"), format!("{drain}{CONFIG}{admin}")).unwrap();
+    let (dir, key) = configured("");
     let gateway = start(dir.path());
     (dir, gateway, key)
 }
 
-fn admin(gateway: &Gateway, key: &str, path: &str, body: &Value) -> Answer {
+/// A directory with an inbox and an admin, and the admin's key.
+pub fn configured(extra: &str) -> (TempDir, String) {
+    let dir = tempdir().unwrap();
+    let (key, hash) = api_key(dir.path());
+    // Longer than HANG: a stop that waits for the drain timeout fails the test.
+    let server = "[server]\ndrain_timeout_ms = 3600000\nbody_bytes_max = 33554432\n";
+    let admin = format!("[[principals]]\nname = \"ops\"\nrole = \"ADMIN\"\napi_key_hashes = [\"{hash}\"]\n");
+    std::fs::write(dir.path().join("tidegate.toml"), format!("{server}{CONFIG}{extra}{admin}")).unwrap();
+    (dir, key)
+}
+
+pub fn admin(gateway: &Gateway, key: &str, path: &str, body: &Value) -> Answer {
     client::post(gateway.address, path, &[("X-Api-Key", key)], body)
 }
 
-fn token(gateway: &Gateway, key: &str, recipient: &str) -> String {
+pub fn token(gateway: &Gateway, key: &str, recipient: &str) -> String {
     let answer = admin(gateway, key, "/api/v1/inbox-tokens", &json!({"recipient": recipient}));
     answer.json()["token"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
 }
@@ -54,7 +60,7 @@ fn poll(gateway: &Gateway, recipient: &str, token: &str) -> Value {
     answer.json()["messages"].clone()
 }
 
-fn status_of(gateway: &Gateway, key: &str, id: &str) -> Value {
+pub fn status_of(gateway: &Gateway, key: &str, id: &str) -> Value {
     let path = format!("/api/v1/messages/{id}");
     client::get(gateway.address, &path, &[("X-Api-Key", key)]).json()["status"].clone()
 }

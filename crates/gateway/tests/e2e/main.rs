@@ -21,6 +21,7 @@ mod full_disk;
 mod gateway;
 mod health;
 mod inbox;
+mod inbox_waiting;
 mod inputs;
 mod keys;
 mod kills;

@@ -1,19 +1,21 @@
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
-use tidegate_domain::{MessageId, Recipient, Timestamp};
+use tidegate_domain::{MessageId, QueueName, Recipient, Timestamp};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::{InboxMessage, InboxOptions, TooManyListeners};
+use super::{InboxMessage, InboxOptions, Offer, TooManyListeners};
 
-/// How often what nobody needs any more is looked for.
+/// How often kept messages are looked for whose time is over.
 const SWEEP_MS: u64 = 10_000;
 /// What a kept message costs beside its texts.
 const OVERHEAD_BYTES: usize = 512;
 
-/// Who listens, and what awaits an ack.
+/// Who listens, what is offered, and what awaits an ack.
 pub struct Hub {
     places: HashMap<Recipient, Place>,
+    offers: HashMap<MessageId, Weak<Offer>>,
     /// Where each kept message lies.
     kept: HashMap<MessageId, Recipient>,
     kept_bytes: usize,
@@ -23,22 +25,29 @@ pub struct Hub {
     limits: Limits,
 }
 
+/// What a listener's buffer holds.
+#[derive(Debug)]
+pub enum Item {
+    Offered(Arc<Offer>),
+    Kept(InboxMessage),
+}
+
 struct Limits {
     buffer: usize,
     listeners_max: usize,
     listeners_per_recipient_max: usize,
     kept_bytes_max: usize,
     kept_ms: u64,
-    grace_ms: u64,
 }
 
 /// A recipient's corner of the hub.
 #[derive(Default)]
 struct Place {
-    listeners: Vec<(u64, Sender<InboxMessage>)>,
+    listeners: Vec<(u64, Sender<Item>)>,
+    /// Offered just now, at most one of each queue.
+    offers: Vec<MessageId>,
     /// Ids sort by admission.
     kept: BTreeMap<MessageId, (InboxMessage, Timestamp)>,
-    left_at: Option<Timestamp>,
 }
 
 impl Hub {
@@ -49,10 +58,10 @@ impl Hub {
             listeners_per_recipient_max: options.listeners_per_recipient_max,
             kept_bytes_max: options.kept_bytes_max,
             kept_ms: options.kept_ms,
-            grace_ms: options.grace_ms,
         };
         Self {
             places: HashMap::new(),
+            offers: HashMap::new(),
             kept: HashMap::new(),
             kept_bytes: 0,
             listeners: 0,
@@ -66,12 +75,21 @@ impl Hub {
         self.listeners
     }
 
-    /// A new listener, with what is kept for it in its buffer already.
+    pub fn recipients(&self) -> Vec<Recipient> {
+        let there = self.places.iter().filter(|(_, place)| !place.listeners.is_empty());
+        there.map(|(recipient, _)| recipient.clone()).collect()
+    }
+
+    pub fn listens(&self, recipient: &Recipient) -> bool {
+        self.places.get(recipient).is_some_and(|place| !place.listeners.is_empty())
+    }
+
+    /// A new listener, with what is kept for its recipient, and what is offered just now, in its buffer already.
     pub fn join(
         &mut self,
         recipient: &Recipient,
         now: Timestamp,
-    ) -> Result<(u64, Receiver<InboxMessage>), TooManyListeners> {
+    ) -> Result<(u64, Receiver<Item>), TooManyListeners> {
         self.sweep(now, false);
         let there = self.places.get(recipient).map_or(0, |place| place.listeners.len());
         if self.listeners >= self.limits.listeners_max || there >= self.limits.listeners_per_recipient_max {
@@ -79,11 +97,14 @@ impl Hub {
         }
         let (sender, receiver) = channel(self.limits.buffer);
         let place = self.places.entry_ref(recipient).or_default();
-        for (message, until) in place.kept.values() {
-            if *until > now {
-                // No more is kept than the buffer holds.
-                let _ = sender.try_send(message.clone());
-            }
+        let kept = place.kept.values().filter(|(_, until)| *until > now);
+        let mut items: Vec<Item> = kept.map(|(message, _)| Item::Kept(message.clone())).collect();
+        let offers = place.offers.iter().filter_map(|id| self.offers.get(id).and_then(Weak::upgrade));
+        items.extend(offers.filter(|offer| offer.is_open()).map(Item::Offered));
+        items.sort_by_key(Item::id);
+        for item in items {
+            // What does not fit stays where it is: the next to listen finds it.
+            let _ = sender.try_send(item);
         }
         self.last_id += 1;
         self.listeners += 1;
@@ -91,54 +112,71 @@ impl Hub {
         Ok((self.last_id, receiver))
     }
 
-    pub fn leave(&mut self, recipient: &Recipient, id: u64, now: Timestamp) {
+    pub fn queues_of_offers(&self, recipient: &Recipient) -> Vec<QueueName> {
+        let ids = self.places.get(recipient).map_or(&[][..], |place| &place.offers);
+        let offers = ids.iter().filter_map(|id| self.offers.get(id).and_then(Weak::upgrade));
+        offers.filter(|offer| offer.is_open()).map(|offer| offer.message.queue.clone()).collect()
+    }
+
+    pub fn leave(&mut self, recipient: &Recipient, id: u64) {
         let Some(place) = self.places.get_mut(recipient) else { return };
         let before = place.listeners.len();
         place.listeners.retain(|(listener, _)| *listener != id);
         self.listeners -= before - place.listeners.len();
-        place.left_at = Some(now);
-        self.sweep(now, false);
+        self.tidy(recipient);
     }
 
-    /// Whether a message would be taken now: by a listener, or kept for one that will be back soon.
-    pub fn takes(&self, recipient: &Recipient, now: Timestamp) -> bool {
-        let Some(place) = self.places.get(recipient) else { return false };
-        let near = place.is_near(now, self.limits.grace_ms);
-        !place.listeners.is_empty() || near && self.kept_bytes < self.limits.kept_bytes_max
+    /// All listeners of a recipient go: none of them reads.
+    pub fn leave_behind(&mut self, recipient: &Recipient) {
+        if let Some(place) = self.places.get_mut(recipient) {
+            self.listeners -= std::mem::take(&mut place.listeners).len();
+            self.tidy(recipient);
+        }
     }
 
-    /// True when somebody has it now. Whoever can't keep up is dropped: its buffer is full of what it has not read.
-    pub fn hand_over(&mut self, recipient: &Recipient, message: &InboxMessage, now: Timestamp) -> bool {
-        self.sweep(now, self.kept_bytes >= self.limits.kept_bytes_max);
-        let Some(place) = self.places.get_mut(recipient) else {
-            return self.keep(recipient, message, now);
-        };
+    /// False when no listener is there to take it. One that can't keep up is dropped: its buffer is full of what it has not
+    /// read.
+    pub fn offer(&mut self, offer: &Arc<Offer>) -> bool {
+        // A repetition takes the place of what is kept of it.
+        self.forget(offer.message.id);
+        let Some(place) = self.places.get_mut(&offer.recipient) else { return false };
         let before = place.listeners.len();
-        place.listeners.retain(|(_, listener)| listener.try_send(message.clone()).is_ok());
-        let handed_over = !place.listeners.is_empty();
+        place.listeners.retain(|(_, listener)| listener.try_send(Item::Offered(offer.clone())).is_ok());
         self.listeners -= before - place.listeners.len();
-        if before > 0 && !handed_over {
-            place.left_at = Some(now);
+        let is_offered = !place.listeners.is_empty();
+        if is_offered {
+            place.offers.push(offer.message.id);
+            self.offers.insert(offer.message.id, Arc::downgrade(offer));
         }
-        self.keep(recipient, message, now) || handed_over
+        self.tidy(&offer.recipient);
+        is_offered
     }
 
-    pub fn forget(&mut self, id: MessageId) {
-        let Some(recipient) = self.kept.remove(&id) else { return };
-        let message = self.places.get_mut(&recipient).and_then(|place| place.kept.remove(&id));
-        if let Some((message, _)) = message {
-            self.kept_bytes -= bytes(&message);
+    pub fn end_offer(&mut self, recipient: &Recipient, id: MessageId) {
+        self.offers.remove(&id);
+        if let Some(place) = self.places.get_mut(recipient) {
+            place.offers.retain(|other| *other != id);
+            self.tidy(recipient);
         }
     }
 
-    fn keep(&mut self, recipient: &Recipient, message: &InboxMessage, now: Timestamp) -> bool {
+    /// Neither what is kept nor what is offered just now is handed out from here on.
+    pub fn acked(&mut self, id: MessageId) {
+        if let Some(offer) = self.offers.get(&id).and_then(Weak::upgrade) {
+            offer.acked();
+        }
+        self.forget(id);
+    }
+
+    /// A message that a device has, until its ack. When there is no room, the ledger brings it back when its ack is overdue.
+    pub fn keep(&mut self, recipient: &Recipient, message: &InboxMessage, now: Timestamp) {
+        self.sweep(now, self.kept_bytes >= self.limits.kept_bytes_max);
         self.forget(message.id);
         let bytes = bytes(message);
         if self.kept_bytes + bytes > self.limits.kept_bytes_max {
-            return false;
+            return;
         }
         let place = self.places.entry_ref(recipient).or_default();
-        // The ledger brings the oldest back when its ack is overdue.
         let oldest = place.kept.first_key_value().map(|(id, _)| *id);
         if let Some(oldest) = oldest.filter(|_| place.kept.len() >= self.limits.buffer) {
             self.forget(oldest);
@@ -147,17 +185,30 @@ impl Hub {
         place.kept.insert(message.id, (message.clone(), now.plus_ms(self.limits.kept_ms)));
         self.kept.insert(message.id, recipient.clone());
         self.kept_bytes += bytes;
-        true
     }
 
-    /// Lets go of what has waited too long, and of places where nobody is.
+    fn forget(&mut self, id: MessageId) {
+        let Some(recipient) = self.kept.remove(&id) else { return };
+        let message = self.places.get_mut(&recipient).and_then(|place| place.kept.remove(&id));
+        if let Some((message, _)) = message {
+            self.kept_bytes -= bytes(&message);
+        }
+        self.tidy(&recipient);
+    }
+
+    fn tidy(&mut self, recipient: &Recipient) {
+        if self.places.get(recipient).is_some_and(Place::is_empty) {
+            self.places.remove(recipient);
+        }
+    }
+
+    /// Lets go of what has waited too long for its ack.
     fn sweep(&mut self, now: Timestamp, pressed: bool) {
         let pause_ms = if pressed { SWEEP_MS / 10 } else { SWEEP_MS };
         if now.since_ms(self.swept_at) < pause_ms {
             return;
         }
         self.swept_at = now;
-        let grace_ms = self.limits.grace_ms;
         self.places.retain(|_, place| {
             place.kept.retain(|id, (message, until)| {
                 let stays = *until > now;
@@ -167,15 +218,23 @@ impl Hub {
                 }
                 stays
             });
-            !place.listeners.is_empty() || !place.kept.is_empty() || place.is_near(now, grace_ms)
+            !place.is_empty()
         });
     }
 }
 
 impl Place {
-    /// Left a moment ago.
-    fn is_near(&self, now: Timestamp, grace_ms: u64) -> bool {
-        self.left_at.is_some_and(|at| now.since_ms(at) < grace_ms)
+    fn is_empty(&self) -> bool {
+        self.listeners.is_empty() && self.offers.is_empty() && self.kept.is_empty()
+    }
+}
+
+impl Item {
+    fn id(&self) -> MessageId {
+        match self {
+            Self::Offered(offer) => offer.message.id,
+            Self::Kept(message) => message.id,
+        }
     }
 }
 

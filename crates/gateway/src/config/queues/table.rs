@@ -1,6 +1,6 @@
 use std::ops::RangeInclusive;
 
-use tidegate_domain::{QueueName, QueueRule};
+use tidegate_domain::{Order, QueueName, QueueRule};
 
 use super::{
     ATTEMPTS_MAX, ChannelKind, DEDUPS, LEASE_MS_MAX, MODES, ORDERS, Outlet, PENDING_MAX, QueueSettings,
@@ -62,6 +62,16 @@ impl<'a> Reading<'a> {
         let order = match self.entry("order") {
             Some(_) => self.choice("order", &ORDERS),
             None => Some(otherwise.rule.order),
+        };
+        let order = if outlet == Some(Outlet::Channel(ChannelKind::Inbox)) {
+            if self.entry("order").is_some() && order == Some(Order::BestEffort) {
+                let fix = "remove it: a recipient's devices read its messages in their order";
+                self.problem("order", "does not go with the channel \"inbox\"".to_owned(), fix);
+            }
+            // Whatever [queue] says of the others.
+            Some(Order::Strict)
+        } else {
+            order
         };
         let dedup = match self.entry("dedup") {
             Some(_) => self.choice("dedup", &DEDUPS),

@@ -36,6 +36,19 @@ fn a_named_queue_takes_what_it_does_not_say_from_the_defaults() {
 }
 
 #[test]
+fn an_inbox_keeps_the_order_of_its_recipients() {
+    let text = |own: &str| {
+        format!(
+            "[inbox]\nsecrets = [\"0123456789abcdef\"]\n[queue]\norder = \"best-effort\"\n\
+             [[queues]]\nname = \"devices\"\nchannel = \"inbox\"\n{own}"
+        )
+    };
+    assert_eq!(load(&text("")).unwrap().of(&name("devices")).rule.order, Order::Strict);
+    let problems = load(&text("order = \"best-effort\"\n")).unwrap_err().to_string();
+    assert!(problems.contains("tidegate.toml:8: queues.order: does not go with the channel"), "{problems}");
+}
+
+#[test]
 fn every_fault_of_a_queue_is_named_with_its_line() {
     let text = "[[queues]]
 name = \"a b\"

@@ -6,11 +6,11 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use tidegate_edge::ApiError;
+use tidegate_edge::{ApiError, Sent};
 use tokio::time::{Duration, Instant, timeout};
 
-use super::{listen, recipient, shown};
-use crate::devices::{DeviceMessage, Listening};
+use super::{is_awaited, listen, recipient, sent_of, shown};
+use crate::devices::{DeviceMessage, Listening, Ticket};
 use crate::http::{Gateway, query};
 
 /// Well below the silence after which proxies, and this server's own deadlines, give a connection up.
@@ -26,30 +26,40 @@ pub async fn events(
     let mut fields = query::fields(request.uri())?;
     let recipient = recipient(&gateway, path, request.headers(), &mut fields)?;
     fields.finish()?;
+    let sent = sent_of(&request);
     drop(request);
     let listening = listen(&gateway, &recipient)?;
-    let body = Body::from_stream(stream(gateway, listening));
+    let body = Body::from_stream(stream(gateway, sent, listening));
     Ok(([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")], body).into_response())
 }
 
 fn stream(
     gateway: Arc<Gateway>,
+    sent: Sent,
     listening: Box<dyn Listening>,
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + Send {
     // The first beat goes out at once: a device knows that it is connected.
     let overdue = Instant::now().checked_sub(HEARTBEAT).unwrap_or_else(Instant::now);
-    stream::unfold((gateway, listening, overdue), |(gateway, mut listening, beat)| async move {
+    let begin = ((gateway, sent), listening, overdue, None::<Box<dyn Ticket>>);
+    stream::unfold(begin, |((gateway, sent), mut listening, beat, writing)| async move {
+        // The connection has taken the event before: it asks for the next.
+        if let Some(ticket) = writing {
+            sent.tell(move || ticket.written());
+        }
         loop {
             if beat.elapsed() >= HEARTBEAT {
-                return Some((Ok(Bytes::from_static(b": here\n\n")), (gateway, listening, Instant::now())));
+                let beat = Bytes::from_static(b": here\n\n");
+                return Some((Ok(beat), ((gateway, sent), listening, Instant::now(), None)));
             }
             if gateway.is_draining() {
                 return None;
             }
             match timeout(SLICE, listening.next()).await {
-                Ok(Some(message)) => {
-                    return Some((Ok(event(&message)), (gateway, listening, Instant::now())));
+                Ok(Some(handover)) if is_awaited(&gateway, &handover).await => {
+                    let state = ((gateway, sent), listening, Instant::now(), Some(handover.ticket));
+                    return Some((Ok(event(&handover.message)), state));
                 }
+                Ok(Some(_ended)) => {}
                 // Left behind: it comes back, and finds what it has not acked.
                 Ok(None) => return None,
                 Err(_elapsed) => {}

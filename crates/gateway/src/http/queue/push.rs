@@ -28,6 +28,7 @@ pub async fn push(
     let (queue, envelope) = (group(&mut fields), Envelope::read(&mut fields));
     if let (Some(queue), Some(envelope)) = (&queue, &envelope) {
         envelope.check_lifetime(&mut fields, &gateway, queue);
+        envelope.check_recipient(&mut fields, &gateway, queue);
     }
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
     fields.finish()?;

@@ -107,6 +107,7 @@ impl Caller<'_> {
         };
         let mut envelope = Envelope::read(fields)?;
         envelope.check_lifetime(fields, self.gateway, queue.as_ref()?);
+        envelope.check_recipient(fields, self.gateway, queue.as_ref()?);
         // One key for the batch is one for each of its places; no key that a caller can write looks like this.
         let of_place = self.key.as_ref().map(|key| format!("{key}\n{place}"));
         envelope.key = envelope.key.or(of_place);

@@ -4,6 +4,7 @@ use tidegate_domain::{EventId, Headers, Lane, Recipient, Reservation, SlotConfig
 use tidegate_edge::ApiError;
 
 use crate::http::admission::configured;
+use crate::http::envelope::{NO_RECIPIENT, RECIPIENT, needs_recipient};
 use crate::http::fields::{CONFIG_NAME, Fields, MESSAGE, Name, PRIORITY, REQUESTED_TIME};
 use crate::http::times::instant;
 use crate::http::{Gateway, trace};
@@ -11,7 +12,6 @@ use crate::http::{Gateway, trace};
 const EVENT_ID: Name = Name::new("eventId", "event_id");
 const EVENTS: Name = Name::new("events", "events");
 const QUEUE: Name = Name::new("queue", "queue");
-const RECIPIENT: Name = Name::new("recipient", "recipient");
 const BODY: Name = Name::new("body", "body");
 
 /// Names that stand in the paths of slots themselves: an event called so could not be looked up.
@@ -82,6 +82,8 @@ fn read(gateway: &Gateway, fields: &mut Fields, trace: Option<&str>) -> Option<R
 fn read_message(gateway: &Gateway, fields: &mut Fields) -> Option<Option<SlotMessage>> {
     match fields.take(MESSAGE) {
         None | Some(Value::Null) => Some(None),
+        Some(Value::String(_)) if needs_recipient(gateway, &gateway.queue) => fields
+            .fault(MESSAGE, "must be an object with recipient and body: devices read the queue's messages"),
         Some(Value::String(text)) if !text.trim().is_empty() => Some(Some(SlotMessage {
             queue: gateway.queue.clone(),
             recipient: None,
@@ -114,6 +116,11 @@ fn read_object(gateway: &Gateway, fields: &mut Fields) -> Option<SlotMessage> {
             fields.fault(RECIPIENT, "is missing: say whom it goes to, or null if its order is of no matter")
         }
     };
+    if let (Some(queue), Some(None)) = (&queue, &recipient)
+        && needs_recipient(gateway, queue)
+    {
+        fields.fault::<()>(RECIPIENT, NO_RECIPIENT);
+    }
     let (lane, body) = (fields.lane(PRIORITY), fields.text(BODY));
     let headers = Headers::default();
     Some(SlotMessage { queue: queue?, recipient: recipient?, lane: lane?, headers, body: Bytes::from(body?) })
