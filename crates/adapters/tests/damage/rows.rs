@@ -38,7 +38,7 @@ fn open(dir: &std::path::Path) -> Option<Embedded> {
 fn keyed(text: &str) -> Admission {
     let idempotency =
         Idempotency { key: IdempotencyKey::new("app", text), fingerprint: Fingerprint::of(&[]) };
-    let queue = QueueName::new(if text.len() % 2 == 0 { "jobs" } else { "mail" }).unwrap();
+    let queue = QueueName::new(if text.len().is_multiple_of(2) { "jobs" } else { "mail" }).unwrap();
     Admission {
         recipient: Some(Recipient::new("ann").unwrap()),
         charge: Some(UserId::new("ann").unwrap()),

@@ -29,7 +29,7 @@ pub(in crate::embedded) fn list(
         return Ok(Listing { next: page.after, ..Listing::default() });
     }
     let candidates = Candidates::begin(parties, filter);
-    // All of it as of one moment.
+    // All of it as of one moment: what has ended since is no message that lost its outcome.
     let _snapshot = db.unchecked_transaction()?;
     let queue = match &filter.queue {
         None => None,
@@ -44,8 +44,6 @@ pub(in crate::embedded) fn list(
             }
         }
     };
-    // Of one moment: what has ended since is no message that lost its outcome.
-    let _moment = db.unchecked_transaction()?;
     let mut after = page.after.map_or(-1, |id| as_i64(id.seq()));
     let live_from = get_meta(db, "live_from")?.unwrap_or(0);
     if filter.status == Some(Status::Pending) {
