@@ -92,6 +92,8 @@ pub struct Options {
     /// How queues are kept, by name; those not named follow `queue_rule`.
     pub queue_rules: Vec<(QueueName, QueueRule)>,
     pub queue_rule: QueueRule,
+    /// How long a queue that is not named has to be empty and unused before it is forgotten.
+    pub queue_forget_after_ms: u64,
 }
 
 impl Options {
@@ -113,6 +115,7 @@ impl Options {
             slot_retention_ms: 86_400_000,
             queue_rules: Vec::new(),
             queue_rule: QueueRule::default(),
+            queue_forget_after_ms: QueueRule::FORGET_AFTER_MS,
         }
     }
 
@@ -126,6 +129,7 @@ impl Options {
             slots_max: self.slots_max,
             slot_retention_ms: self.slot_retention_ms,
             batch_bytes_max: self.batch_bytes_max,
+            queue_forget_after_ms: self.queue_forget_after_ms,
         }
     }
 }

@@ -41,6 +41,7 @@ impl EmbeddedBackend {
             slot_retention_ms: setup.slot_retention_ms,
             batch_bytes_max: setup.batch_bytes_max,
             queue_rules: setup.queue_rules.clone(),
+            queue_forget_after_ms: setup.queue_forget_after_ms,
             // The longest that a test lets pass between admission and look-up.
             retention_ms: 400 * 86_400_000,
             ..Options::new(self.dir.path())

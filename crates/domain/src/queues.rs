@@ -71,7 +71,10 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// comes into being with its first message. Those that the settings name can be paused before.
     async fn pause(&self, queue: QueueName, paused: bool) -> Result<bool, LedgerError>;
 
-    /// Every queue there is, by name.
+    /// Every queue there is, by name. One that the settings don't name is forgotten, in a sweep, when no message has come to
+    /// it or gone from it for a time of the settings' choosing, and it is neither paused nor holds anything pending. Its
+    /// messages that have ended, dead letters too, are still found under its name. The next message makes it again, and so
+    /// does a dead letter that is requeued.
     async fn queue_counts(&self) -> Result<Vec<QueueCounts>, LedgerError>;
 }
 
@@ -217,6 +220,10 @@ impl Default for QueueRule {
 
 impl QueueRule {
     pub const HIGHER_PER_LOWER: u32 = 10;
+    /// How long a queue that no setting names is remembered when it is empty and unused.
+    pub const FORGET_AFTER_MS: u64 = 3_600_000;
+    /// How often a ledger in one process looks which queues are idle, at the most: sweeps come more often than that.
+    pub const LOOK_MS: u64 = 1_000;
 
     pub fn lets_in(&self, pending: u64, lane: Lane) -> bool {
         has_room(pending, lane, self.pending_max, self.pending_hard_max)

@@ -24,6 +24,8 @@ const SAMPLES_MAX: usize = 13;
 #[derive(Debug)]
 pub struct Stats {
     queues: RwLock<BTreeMap<QueueName, Arc<QueueTally>>>,
+    /// What was counted for queues that the ledger has forgotten: totals only grow.
+    forgotten: Mutex<Tallied>,
     samples: Mutex<VecDeque<Sample>>,
     clock: Arc<dyn Clock>,
     /// The ledger let nobody in.
@@ -63,6 +65,7 @@ pub struct Tallied {
 struct Sample {
     at_ns: u64,
     queues: BTreeMap<QueueName, Tallied>,
+    total: Tallied,
 }
 
 /// The last minute of one queue, or of all.
@@ -77,7 +80,13 @@ pub struct Rates {
 
 impl Stats {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { queues: RwLock::default(), samples: Mutex::default(), clock, full: Recently::default() }
+        Self {
+            queues: RwLock::default(),
+            forgotten: Mutex::default(),
+            samples: Mutex::default(),
+            clock,
+            full: Recently::default(),
+        }
     }
 
     /// Somebody was turned away: by the ledger, or by one queue of it.
@@ -110,20 +119,46 @@ impl Stats {
         self.queues.read().unwrap_or_else(PoisonError::into_inner).contains_key(queue)
     }
 
+    /// The names of all queues that were counted for.
+    pub fn names(&self) -> Vec<QueueName> {
+        self.queues.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Drops the counters of queues that are no more. Those that somebody counts on right now stay.
+    pub fn forget(&self, names: impl Iterator<Item = QueueName>) {
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        let mut forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in names {
+            if queues.get(&name).is_some_and(|tally| Arc::strong_count(tally) == 1)
+                && let Some(tally) = queues.remove(&name)
+            {
+                *forgotten = Tallied::sum([*forgotten, tally.read()].iter());
+            }
+        }
+    }
+
     pub fn all(&self) -> BTreeMap<QueueName, Tallied> {
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
         queues.iter().map(|(queue, tally)| (queue.clone(), tally.read())).collect()
     }
 
+    /// Of all queues there were, since the start.
+    fn total(&self) -> Tallied {
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let forgotten = *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<_> = queues.values().map(|tally| tally.read()).chain([forgotten]).collect();
+        Tallied::sum(all.iter())
+    }
+
     /// Keeps where the tallies stand, unless that was done a moment ago.
     pub fn sample(&self) {
         let at_ns = self.clock.monotonic_ns();
-        let queues = self.all();
+        let (queues, total) = (self.all(), self.total());
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.back().is_some_and(|last| at_ns.saturating_sub(last.at_ns) < SAMPLE_NS) {
             return;
         }
-        samples.push_back(Sample { at_ns, queues });
+        samples.push_back(Sample { at_ns, queues, total });
         if samples.len() > SAMPLES_MAX {
             samples.pop_front();
         }
@@ -146,8 +181,8 @@ impl Stats {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = samples.front();
         let ns = oldest.map_or(0, |oldest| self.clock.monotonic_ns().saturating_sub(oldest.at_ns));
-        let before = oldest.map(|oldest| Tallied::sum(oldest.queues.values())).unwrap_or_default();
-        Tallied::sum(self.all().values()).since(before).rates(ns)
+        let before = oldest.map(|oldest| oldest.total).unwrap_or_default();
+        self.total().since(before).rates(ns)
     }
 }
 
@@ -229,6 +264,24 @@ impl Tallied {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_forgotten_queue_counted_stays_in_the_total() {
+        let stats = Stats::new(Arc::new(tidegate_testkit::TestClock::default()));
+        let name = |name| QueueName::new(name).unwrap();
+        stats.of(&name("gone")).popped(3);
+        stats.of(&name("kept")).popped(4);
+        let counted_on = stats.of(&name("held"));
+        counted_on.popped(5);
+        stats.forget(["gone", "held", "never"].map(name).into_iter());
+        assert_eq!(stats.names(), ["held", "kept"].map(name));
+        assert_eq!(stats.total().delivered, 12);
+        drop(counted_on);
+        stats.forget([name("held")].into_iter());
+        stats.of(&name("gone")).popped(1);
+        assert_eq!(stats.names(), ["gone", "kept"].map(name));
+        assert_eq!(stats.total().delivered, 13);
+    }
 
     #[test]
     fn rates_are_shares_of_what_was_processed() {

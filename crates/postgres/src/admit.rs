@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tidegate_domain::limits::Quota;
-use tidegate_domain::{Admission, Admitted, LedgerError, MessageId, QueueName, Timestamp};
+use tidegate_domain::{Admission, Admitted, LedgerError, MessageId, Timestamp};
 use tokio_postgres::Row;
 
 use crate::batch::Operation;
@@ -18,31 +18,15 @@ use sheet::{Charge, Sheet};
 
 /// How often a batch is decided anew because another gateway used one of its keys at the same moment.
 pub const RACES_MAX: usize = 5;
-/// Names of queues that are remembered.
-const QUEUES_MAX: usize = 10_000;
 
 #[derive(Debug)]
 pub struct Admissions {
     core: Arc<Core>,
-    /// Queues that the database knows. It forgets none.
-    queues: Mutex<BTreeSet<QueueName>>,
 }
 
 impl Admissions {
     pub fn new(core: Arc<Core>) -> Self {
-        Self { core, queues: Mutex::default() }
-    }
-
-    fn new_queues<'a>(&self, queues: &[&'a QueueName]) -> Vec<&'a str> {
-        let known = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.iter().filter(|queue| !known.contains(**queue)).map(|queue| queue.as_str()).collect()
-    }
-
-    fn admitted_to(&self, queue: &QueueName) {
-        let mut known = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() < QUEUES_MAX && !known.contains(queue) {
-            known.insert(queue.clone());
-        }
+        Self { core }
     }
 }
 
@@ -54,10 +38,9 @@ impl Operation for Admissions {
     async fn run(&self, items: Vec<Admission>) -> Result<Vec<Admitted>, LedgerError> {
         let core = &self.core;
         let sheet = Sheet::new(core, &items);
-        let new_queues = self.new_queues(&sheet.queues);
         let mut races = 0;
         let rows = loop {
-            match sheet.send(core, &new_queues).await {
+            match sheet.send(core).await {
                 Err(error) if error.is_code(RACE) && races < RACES_MAX => races += 1,
                 Err(error) if error.is_code(NO_PARTITION) && races < RACES_MAX => {
                     core.make_partitions().await?;
@@ -80,7 +63,6 @@ impl Operation for Admissions {
             .map(|(item, _)| &item.queue)
             .collect();
         for queue in touched {
-            self.admitted_to(queue);
             core.wakes.wake(queue);
         }
         Ok(answers)

@@ -37,6 +37,8 @@ pub struct Options {
     /// How queues are kept, by name; those not named follow `queue_rule`.
     pub queue_rules: Vec<(QueueName, QueueRule)>,
     pub queue_rule: QueueRule,
+    /// How long a queue that is not named has to be empty and unused before it is forgotten.
+    pub queue_forget_after_ms: u64,
     /// How often who waits for a message looks by himself, should no notification come.
     pub poll: Duration,
     /// At most one notification goes out to the other processes in that time.
@@ -84,6 +86,7 @@ impl Options {
             slot_retention_ms: 86_400_000,
             queue_rules: Vec::new(),
             queue_rule: QueueRule::default(),
+            queue_forget_after_ms: QueueRule::FORGET_AFTER_MS,
             poll: Duration::from_millis(250),
             notify_every: Duration::from_millis(10),
             sweep_every: Duration::from_secs(1),

@@ -12,6 +12,9 @@ const SLICE: i32 = 1_000;
 const SLICES: usize = 100;
 /// Slices of old keys, of old slots and of what was kept of old messages, that one sweep forgets.
 const FORGOTTEN_SLICES: usize = 20;
+/// Queues that one statement looks at, to forget those that are idle, and how often it looks at each, at the least.
+const QUEUES_SLICE: i32 = 200;
+const LOOK_EVERY_MS_MAX: i64 = 60_000;
 
 /// What a sweep is made of. None of them waits for another to succeed.
 #[derive(Debug, Clone, Copy)]
@@ -21,18 +24,20 @@ enum Step {
     ForgetKeys,
     ForgetSlots,
     ForgetQuotas,
+    ForgetQueues,
     MakePartitions,
     ForgetKept,
     Retire,
     Summarize,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step::EndLeases,
     Step::Expire,
     Step::ForgetKeys,
     Step::ForgetSlots,
     Step::ForgetQuotas,
+    Step::ForgetQueues,
     Step::MakePartitions,
     Step::ForgetKept,
     Step::Retire,
@@ -124,6 +129,7 @@ impl Core {
                 self.forget("SELECT forget_slots($1, $2)", retention_ms).await
             }
             Step::ForgetQuotas => self.forget("SELECT forget_quotas($1, $2)", 0).await,
+            Step::ForgetQueues => self.forget_queues().await,
             Step::MakePartitions => self.make_partitions().await,
             Step::ForgetKept => {
                 let retention_ms = duration(self.options.retention_ms);
@@ -132,6 +138,21 @@ impl Core {
             Step::Retire => self.retire().await,
             Step::Summarize => self.summarize().await,
         }
+    }
+
+    /// A gateway's settings decide about the queues that it looks at; give all of them the same.
+    async fn forget_queues(&self) -> Result<(), LedgerError> {
+        let after_ms = duration(self.options.queue_forget_after_ms);
+        let every_ms = (after_ms / 8).min(LOOK_EVERY_MS_MAX);
+        let named: Vec<_> = self.options.queue_rules.iter().map(|(name, _)| name.as_str()).collect();
+        for _ in 0..FORGOTTEN_SLICES {
+            let sql = "SELECT forget_queues($1, $2, $3, $4)";
+            let rows = self.write(sql, &[&after_ms, &every_ms, &named, &QUEUES_SLICE]).await?;
+            if rows.first().is_none_or(|row| row.get::<_, i32>(0) < QUEUES_SLICE) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// For the messages that come next.

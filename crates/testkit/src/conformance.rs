@@ -22,6 +22,7 @@ pub mod deferrals;
 pub mod erasure;
 pub mod expiry;
 pub mod extensions;
+pub mod forgetting;
 pub mod idempotency;
 pub mod lanes;
 pub mod leases;

@@ -56,6 +56,8 @@ pub struct Setup {
     pub batch_bytes_max: usize,
     /// How queues are kept; those not named follow the default rule.
     pub queue_rules: Vec<(QueueName, QueueRule)>,
+    /// How long other queues are remembered when they are empty and unused.
+    pub queue_forget_after_ms: u64,
 }
 
 /// A queue without order.
@@ -86,6 +88,8 @@ impl Default for Setup {
             slot_retention_ms: DAY_MS,
             batch_bytes_max: BATCH_BYTES_MAX,
             queue_rules: vec![named(LOOSE, loose()), named(NARROW, narrow(4, 6)), named(FAIR, fair(2))],
+            // Longer than any case that is not about it.
+            queue_forget_after_ms: 100 * DAY_MS,
         }
     }
 }

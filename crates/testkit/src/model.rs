@@ -2,6 +2,7 @@
 //! and forgets everything with its process; what it is for is being obviously right.
 
 mod dead;
+mod idle;
 mod pickups;
 mod queues;
 mod quotas;
@@ -65,9 +66,11 @@ impl ModelLedger {
     /// clock, not by somebody's sweep.
     fn rules(&self) -> MutexGuard<'_, Rules> {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.note_use();
         rules.end_leases(self.setup.clock.now());
         if !self.one_moment.load(Ordering::SeqCst) {
             rules.expire(self.setup.clock.now());
+            rules.note_use();
         }
         rules
     }
@@ -126,7 +129,9 @@ impl Ledger for ModelLedger {
     }
 
     async fn sweep(&self) -> Result<(), LedgerError> {
-        self.rules().forget_slots(self.setup.clock.now(), self.setup.slot_retention_ms);
+        let (mut rules, now) = (self.rules(), self.setup.clock.now());
+        rules.forget_slots(now, self.setup.slot_retention_ms);
+        rules.forget_queues(now, self.setup.queue_forget_after_ms);
         Ok(())
     }
 

@@ -1,13 +1,13 @@
 use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
-use tidegate_domain::{Counts, QueueCounts, QueueName, Recipient, Status, Timestamp, UserId};
+use tidegate_domain::{Counts, QueueName, Recipient, Status, Timestamp, UserId};
 
 use super::bodies::Bodies;
 use super::events::EventKey;
 use super::keys::Keys;
 use super::line::{Arrival, Line, Plucked, Slot, Tries, Turn};
-use super::queues::{QueueBook, QueueRules};
+use super::queues::{Queue, QueueBook, QueueRules};
 use super::quotas::{Before, Quotas};
 use super::rows::{
     AttemptRow, LateAckRow, MessageRow, OutcomeRow, QueueRow, QuotaRow, RequeueRow, SlotConfigRow, SlotRow,
@@ -19,6 +19,7 @@ mod admission;
 mod endings;
 mod leases;
 mod pickups;
+mod queues;
 mod reservations;
 mod transit;
 
@@ -53,6 +54,7 @@ pub(super) struct Book {
     pending_max: u64,
     pending_hard_max: u64,
     batch_bytes_max: usize,
+    queue_forget_after_ms: u64,
 }
 
 #[derive(Debug)]
@@ -97,7 +99,7 @@ pub(super) struct Group {
     /// Messages that end in this group, and how; pending are those that begin anew. Each only once.
     ending: HashMap<u64, Status>,
     /// By how much the queues' depths change.
-    pending: Vec<(u16, i64)>,
+    pending: Vec<(u32, i64)>,
     undo: Vec<Undo>,
 }
 
@@ -105,10 +107,11 @@ pub(super) struct Group {
 enum Undo {
     Quota(Before),
     Key(tidegate_domain::IdempotencyKey),
-    QueueMade,
-    Turn(u16, Turn),
+    QueueMade(u32),
+    QueueForgotten(u32, Box<Queue>),
+    Turn(u32, Turn),
     Popped(Plucked),
-    Paused(u16, bool),
+    Paused(u32, bool),
     SlotTaken(EventKey),
     SlotGivenBack(EventKey, Held),
     SlotConfig(ConfigBefore),
@@ -136,6 +139,7 @@ pub(super) struct BookLimits {
     pub(super) slots_max: usize,
     pub(super) slot_retention_ms: u64,
     pub(super) batch_bytes_max: usize,
+    pub(super) queue_forget_after_ms: u64,
 }
 
 impl Group {
@@ -176,7 +180,7 @@ impl Group {
         edited || !(self.erased.is_empty() && self.dead_deleted.is_empty())
     }
 
-    fn change_pending(&mut self, queue: u16, by: i64) {
+    fn change_pending(&mut self, queue: u32, by: i64) {
         match self.pending.iter_mut().find(|(id, _)| *id == queue) {
             Some((_, change)) => *change += by,
             None => self.pending.push((queue, by)),
@@ -202,6 +206,7 @@ impl Book {
             pending_max: limits.pending_max,
             pending_hard_max: limits.pending_hard_max,
             batch_bytes_max: limits.batch_bytes_max,
+            queue_forget_after_ms: limits.queue_forget_after_ms,
         }
     }
 
@@ -211,6 +216,7 @@ impl Book {
 
     /// Adds what is to be written beside the commands' own rows.
     pub(super) fn finish(&mut self, group: &mut Group, flush_quotas: bool) {
+        self.queues.decided();
         group.queues.extend(self.queues.unsaved());
         if self.quotas.is_dirty_full() || flush_quotas && self.quotas.has_dirty() {
             let seq = self.seq_last();
@@ -223,6 +229,9 @@ impl Book {
     pub(super) fn apply(&mut self, group: Group) {
         self.totals = group.totals;
         self.queues.saved();
+        for (queue, _) in &group.pending {
+            self.queues.used(*queue);
+        }
         if group.quotas_flushed.is_some() {
             self.quotas.flushed();
         }
@@ -286,7 +295,8 @@ impl Book {
                 }
                 Undo::SlotGivenBack(event, held) => self.slots.undo_give_back(event, held),
                 Undo::SlotConfig(before) => self.slots.undo_put_config(before),
-                Undo::QueueMade => self.queues.undo_add(),
+                Undo::QueueMade(id) => self.queues.undo_add(id),
+                Undo::QueueForgotten(id, queue) => self.queues.undo_forget(id, *queue),
                 Undo::Turn(queue, turn) => self.line.set_turn(queue, turn),
                 Undo::Popped(plucked) => self.line.put_back(&plucked),
                 Undo::Paused(queue, paused) => {
@@ -310,25 +320,6 @@ impl Book {
         if self.leases.is_empty() && self.leases.capacity() > LEASES_KEPT {
             self.leases = HashMap::new();
         }
-    }
-
-    /// False when there is no such queue, neither here nor in the settings.
-    pub(super) fn pause(&mut self, name: &QueueName, paused: bool, group: &mut Group) -> bool {
-        let known = self.queues.id(name).or_else(|| {
-            let made = self.queues.is_configured(name) && self.queues.has_place_for(name);
-            made.then(|| {
-                group.undo.push(Undo::QueueMade);
-                self.queues.add(name.clone())
-            })
-        });
-        let Some((id, queue)) = known.and_then(|id| Some((id, self.queues.get_mut(id)?))) else {
-            return false;
-        };
-        let before = std::mem::replace(&mut queue.paused, paused);
-        group.undo.push(Undo::Paused(id, before));
-        group.queues_changed.push(QueueRow { id, name: name.clone(), paused });
-        self.line.stir(id);
-        true
     }
 
     /// The last sequence number that was given out.
@@ -355,18 +346,6 @@ impl Book {
         }
     }
 
-    pub(super) fn queue_counts(&self) -> Vec<QueueCounts> {
-        let counts = |(id, queue): (u16, &super::queues::Queue)| QueueCounts {
-            queue: queue.name.clone(),
-            paused: queue.paused,
-            depth: self.line.depth_of(id),
-            leased: queue.leased,
-        };
-        let mut all: Vec<_> = self.queues.all().map(counts).collect();
-        all.sort_by(|a, b| a.queue.cmp(&b.queue));
-        all
-    }
-
     fn take_seq(&mut self) -> u64 {
         let seq = self.seq_next;
         self.seq_next += 1;
@@ -374,13 +353,13 @@ impl Book {
     }
 
     /// How many messages a queue will hold when the group is applied.
-    fn pending_in(&self, queue: u16, group: &Group) -> u64 {
+    fn pending_in(&self, queue: u32, group: &Group) -> u64 {
         let change = group.pending.iter().find(|(id, _)| *id == queue).map_or(0, |(_, change)| *change);
         self.line.depth_of(queue).iter().sum::<u64>().saturating_add_signed(change)
     }
 
     /// In a queue without order, no message waits for another.
-    fn ordering_key<'a>(&self, queue: u16, recipient: Option<&'a Recipient>) -> Option<&'a str> {
+    fn ordering_key<'a>(&self, queue: u32, recipient: Option<&'a Recipient>) -> Option<&'a str> {
         recipient.filter(|_| self.queues.is_strict(queue)).map(|recipient| recipient.as_str())
     }
 }

@@ -200,6 +200,10 @@ impl Engine {
         let mut group = self.book.begin();
         let mut changed = Vec::with_capacity(changes.len());
         for change in changes {
+            if let Err(error) = self.recall_queues(&change) {
+                changed.push(Changed::Failed(error.on_reading()));
+                continue;
+            }
             let book = &mut self.book;
             changed.push(match change {
                 Change::Pop { queue, max } => {
@@ -386,6 +390,11 @@ impl Engine {
             let mut group = self.book.begin();
             self.book.forget_quotas(now, &mut group);
             self.book.finish(&mut group, false);
+            self.commit(group, now)?;
+        }
+        if self.book.queues.is_look_due(now) {
+            let mut group = self.book.begin();
+            self.book.forget_queues(now, &mut group);
             self.commit(group, now)?;
         }
         if now.since_ms(self.marked) >= MARKS_MS {

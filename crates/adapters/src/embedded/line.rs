@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 use tidegate_domain::{AttemptResult, Lane, Timestamp};
 
 use super::seqs::Seqs;
@@ -33,7 +33,7 @@ pub(super) struct Line {
     by_recipient: HashTable<u32>,
     by_seq: Seqs,
     hasher: RandomState,
-    queues: Vec<Lanes>,
+    queues: HashMap<u32, Lanes>,
     /// Messages that expire, by when.
     expiring: BTreeSet<(Timestamp, u64)>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Entry {
     next: u32,
     prev: u32,
     pub(super) body_bytes: u32,
-    pub(super) queue: u16,
+    pub(super) queue: u32,
     pub(super) lane: Lane,
     live: bool,
 }
@@ -116,7 +116,7 @@ pub(super) struct Turn {
 #[derive(Debug)]
 pub(super) struct Arrival<'a> {
     pub(super) seq: u64,
-    pub(super) queue: u16,
+    pub(super) queue: u32,
     pub(super) lane: Lane,
     pub(super) due: Timestamp,
     pub(super) recipient: Option<&'a str>,
@@ -135,7 +135,7 @@ impl Line {
             by_recipient: HashTable::new(),
             by_seq: Seqs::default(),
             hasher: RandomState::new(),
-            queues: Vec::new(),
+            queues: HashMap::new(),
             expiring: BTreeSet::new(),
         }
     }
@@ -158,11 +158,16 @@ impl Line {
     /// Pending messages of all queues by lane, each in its own.
     pub(super) fn depth(&self) -> [u64; 3] {
         let add = |sum: [u64; 3], lanes: &Lanes| [0, 1, 2].map(|lane| sum[lane] + lanes.depth[lane]);
-        self.queues.iter().fold([0; 3], add)
+        self.queues.values().fold([0; 3], add)
     }
 
-    pub(super) fn depth_of(&self, queue: u16) -> [u64; 3] {
-        self.queues.get(usize::from(queue)).map_or([0; 3], |lanes| lanes.depth)
+    pub(super) fn depth_of(&self, queue: u32) -> [u64; 3] {
+        self.queues.get(&queue).map_or([0; 3], |lanes| lanes.depth)
+    }
+
+    /// A queue that is empty goes, with whose turn it was among its lanes.
+    pub(super) fn forget(&mut self, queue: u32) {
+        self.queues.remove(&queue);
     }
 
     /// Messages that have expired, soonest first.
@@ -173,7 +178,7 @@ impl Line {
     /// Up to `max` messages of a queue, and where to go on; in no particular order.
     pub(super) fn some_of(
         &self,
-        queue: u16,
+        queue: u32,
         from: Slot,
         max: usize,
         bytes_max: u64,
@@ -206,14 +211,14 @@ impl Line {
     }
 
     /// When the next head of a queue falls due; it may be due already.
-    pub(super) fn next_due(&self, queue: u16) -> Option<Timestamp> {
-        let lanes = self.queues.get(usize::from(queue))?;
+    pub(super) fn next_due(&self, queue: u32) -> Option<Timestamp> {
+        let lanes = self.queues.get(&queue)?;
         lanes.heads.iter().filter_map(|heads| heads.first()).map(|head| head.0).min()
     }
 
     /// The heads of a queue that are due, the higher lanes first.
-    pub(super) fn heads(&self, queue: u16, now: Timestamp) -> impl Iterator<Item = &Entry> {
-        let lanes = self.queues.get(usize::from(queue)).into_iter().flat_map(|lanes| &lanes.heads);
+    pub(super) fn heads(&self, queue: u32, now: Timestamp) -> impl Iterator<Item = &Entry> {
+        let lanes = self.queues.get(&queue).into_iter().flat_map(|lanes| &lanes.heads);
         let due = lanes.flat_map(move |heads| heads.iter().take_while(move |head| head.0 <= now));
         due.map(|(_, _, slot)| self.entry(*slot))
     }
@@ -239,8 +244,8 @@ impl Line {
 
     /// Chooses the next claimable message of a queue and takes it from its lane. After so many of higher lanes, one from a
     /// lower lane goes first.
-    pub(super) fn take(&mut self, queue: u16, higher_per_lower: u32, now: Timestamp) -> Option<Slot> {
-        let lanes = self.queues.get_mut(usize::from(queue))?;
+    pub(super) fn take(&mut self, queue: u32, higher_per_lower: u32, now: Timestamp) -> Option<Slot> {
+        let lanes = self.queues.get_mut(&queue)?;
         let ready = |lane: &usize| lanes.heads[*lane].first().is_some_and(|head| head.0 <= now);
         let highest = (0..3).find(ready)?;
         let lower = (highest + 1..3).find(ready);
@@ -275,9 +280,9 @@ impl Line {
         {
             return false;
         }
-        let (key, queue) = ((entry.due, entry.seq, slot), usize::from(entry.queue));
+        let (key, queue) = ((entry.due, entry.seq, slot), entry.queue);
         let lane = self.effective_lane(slot);
-        let taken = self.queues[queue].heads[lane.index()].remove(&key);
+        let taken = self.lanes(queue).heads[lane.index()].remove(&key);
         if taken {
             self.set_taken(slot, true);
         }
@@ -304,9 +309,9 @@ impl Line {
         let entry = &self.entries[slot as usize];
         let (chain, lane, prev, next) = (entry.chain, entry.lane, entry.prev, entry.next);
         if chain == NONE || self.chains[chain as usize].head == slot {
-            let (key, queue) = ((entry.due, entry.seq, slot), usize::from(entry.queue));
+            let (key, queue) = ((entry.due, entry.seq, slot), entry.queue);
             let effective = self.effective_lane(slot);
-            self.queues[queue].heads[effective.index()].remove(&key);
+            self.lanes(queue).heads[effective.index()].remove(&key);
             return self.remove(slot);
         }
         self.entries[prev as usize].next = next;
@@ -359,7 +364,7 @@ impl Line {
         }
         let entry = &self.entries[head as usize];
         let key = (entry.due, entry.seq, head);
-        let lanes = &mut self.queues[usize::from(entry.queue)];
+        let lanes = self.queues.entry(entry.queue).or_default();
         lanes.heads[before.index()].remove(&key);
         lanes.heads[after.index()].insert(key);
     }
@@ -367,9 +372,13 @@ impl Line {
     fn offer(&mut self, slot: Slot) {
         let lane = self.effective_lane(slot);
         let entry = &self.entries[slot as usize];
-        let lanes = &mut self.queues[usize::from(entry.queue)];
+        let lanes = self.queues.entry(entry.queue).or_default();
         lanes.stirs += 1;
         lanes.heads[lane.index()].insert((entry.due, entry.seq, slot));
+    }
+
+    fn lanes(&mut self, queue: u32) -> &mut Lanes {
+        self.queues.entry(queue).or_default()
     }
 
     fn effective_lane(&self, slot: Slot) -> Lane {
@@ -390,10 +399,7 @@ impl Line {
 
     /// Counts a message in; it stands in no chain and no lane yet.
     fn enter(&mut self, arrival: &Arrival<'_>) -> Slot {
-        if self.queues.len() <= usize::from(arrival.queue) {
-            self.queues.resize_with(usize::from(arrival.queue) + 1, Lanes::default);
-        }
-        self.queues[usize::from(arrival.queue)].depth[arrival.lane.index()] += 1;
+        self.lanes(arrival.queue).depth[arrival.lane.index()] += 1;
         if let Some(expires) = arrival.expires {
             self.expiring.insert((expires, arrival.seq));
         }
@@ -429,7 +435,7 @@ impl Line {
 
     fn free_entry(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
-        self.queues[usize::from(entry.queue)].depth[entry.lane.index()] -= 1;
+        self.queues.entry(entry.queue).or_default().depth[entry.lane.index()] -= 1;
         if entry.expires != Timestamp::MAX {
             self.expiring.remove(&(entry.expires, entry.seq));
         }

@@ -14,7 +14,7 @@ use super::slots::Held;
 pub(super) struct MessageRow {
     pub(super) seq: u64,
     pub(super) at: Timestamp,
-    pub(super) queue: u16,
+    pub(super) queue: u32,
     pub(super) lane: Lane,
     pub(super) due: Timestamp,
     pub(super) recipient: Option<Recipient>,
@@ -154,9 +154,11 @@ pub(super) struct SlotConfigRow {
 
 #[derive(Debug, Clone)]
 pub(super) struct QueueRow {
-    pub(super) id: u16,
+    pub(super) id: u32,
     pub(super) name: QueueName,
     pub(super) paused: bool,
+    /// False: forgotten. Messages that ended there still know it by its number.
+    pub(super) live: bool,
 }
 
 /// Totals since the ledger was made. What is pending follows from them.

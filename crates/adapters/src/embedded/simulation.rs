@@ -34,10 +34,12 @@ const STEPS: usize = 60;
 const PENDING_MAX: usize = 40;
 const WINDOW_MS: u64 = 10_000;
 const RETENTION_MS: u64 = 20_000;
+/// Longer than most steps of the clock, and shorter than the longest.
+const FORGET_AFTER_MS: u64 = 4_000;
 /// A few messages: claims and pops end by it too.
 const BATCH_BYTES_MAX: usize = 44;
-/// A strict one, one without order, one with little room.
-const QUEUES: u64 = 3;
+/// A strict one, one without order, one with little room, and one more that no setting names.
+const QUEUES: u64 = 4;
 
 #[test]
 fn crashes_anywhere_leave_exactly_what_was_committed() {
@@ -101,6 +103,7 @@ impl World {
             slot_retention_ms: 5_000,
             batch_bytes_max: BATCH_BYTES_MAX,
             queue_rules: queue_rules(),
+            queue_forget_after_ms: FORGET_AFTER_MS,
         };
         let dir = tempfile::tempdir().unwrap();
         let engine = Some(open(dir.path(), &clock));
@@ -134,7 +137,7 @@ impl World {
                     self.clock.advance_ms([1, 40, 900, 5_000][self.random.pick(4)]);
                     continue;
                 }
-                _ => self.engine().sweep().unwrap(),
+                _ => self.sweep(),
             }
             self.compare();
         }
@@ -311,6 +314,7 @@ fn open(dir: &Path, clock: &Arc<TestClock>) -> Engine {
         slots_max: 200,
         slot_retention_ms: 5_000,
         batch_bytes_max: BATCH_BYTES_MAX,
+        queue_forget_after_ms: FORGET_AFTER_MS,
     };
     let by_name = queue_rules().into_iter().collect();
     let queues = super::queues::QueueRules { by_name, ..Default::default() };

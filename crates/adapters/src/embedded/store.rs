@@ -28,6 +28,7 @@ mod load;
 mod loss;
 mod parties;
 pub(super) mod progress;
+mod queues;
 pub(super) mod read;
 mod recover;
 mod retain;

@@ -23,6 +23,8 @@ pub struct QueuesSettings {
     /// Messages in one request.
     pub batch_max: usize,
     pub wait_seconds_max: u64,
+    /// How long a queue that is not named has to be empty and unused before it is forgotten.
+    pub forget_after_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,8 +147,10 @@ impl QueuesSettings {
             (reader.size("queue.view_max", 1..=100_000), reader.size("queue.pop_max", 1..=10_000));
         let batch_max = reader.size("queue.batch_max", 1..=100_000);
         let wait_seconds_max = reader.number("queue.wait_seconds_max", 0..=300);
+        let forget_after_ms =
+            reader.number("queue.forget_after_minutes", 1..=RETENTION_MINUTES_MAX).saturating_mul(60_000);
         let named = read_named(tables, &otherwise, sender, &mut reader.problems);
-        Self { named, otherwise, view_max, pop_max, batch_max, wait_seconds_max }
+        Self { named, otherwise, view_max, pop_max, batch_max, wait_seconds_max, forget_after_ms }
     }
 }
 

@@ -37,7 +37,15 @@ impl Reporter {
             ticks.tick().await;
             self.stats.sample();
             // A ledger that does not answer is somebody else's news.
-            let counts = self.queues.queue_counts().await.unwrap_or_default();
+            let counted = self.stats.names();
+            let counts = match self.queues.queue_counts().await {
+                Ok(counts) => {
+                    let is_known = |name: &QueueName| counts.binary_search_by(|c| c.queue.cmp(name)).is_ok();
+                    self.stats.forget(counted.into_iter().filter(|name| !is_known(name)));
+                    counts
+                }
+                Err(_) => Vec::new(),
+            };
             for notice in watch.look(&counts, self.settings.depth_warning) {
                 if let Some(alarm) = &self.alarm {
                     alarm.ring(notice);

@@ -17,6 +17,7 @@ mod disk;
 mod edges;
 mod erasure;
 mod first_flow;
+mod forgotten_queues;
 mod full_disk;
 mod gateway;
 mod health;

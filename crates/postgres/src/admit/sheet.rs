@@ -9,7 +9,7 @@ use crate::connection::CallError;
 use crate::open::Core;
 
 const ADMIT: &str = "SELECT * FROM admit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-                     $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)";
+                     $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)";
 
 /// Items as columns, what they share, sorted, and what the database need not count.
 pub struct Sheet<'a> {
@@ -112,8 +112,7 @@ impl<'a> Sheet<'a> {
         })
     }
 
-    /// `new_queues`: those that may be unknown to the database.
-    pub async fn send(&self, core: &Core, new_queues: &[&str]) -> Result<Vec<Row>, CallError> {
+    pub async fn send(&self, core: &Core) -> Result<Vec<Row>, CallError> {
         let rules: Vec<_> = self.queues.iter().map(|queue| core.options.rule_of(queue)).collect();
         let names: Vec<_> = self.queues.iter().map(|queue| queue.as_str()).collect();
         let maxima: Vec<_> = rules.iter().map(|rule| limit(rule.pending_max)).collect();
@@ -122,7 +121,7 @@ impl<'a> Sheet<'a> {
         let chain_recipients: Vec<_> = self.chains.iter().map(|chain| chain.1).collect();
         let (pending_max, pending_spare) = core.options.room();
         let key_window_ms = duration(core.options.idempotency_window_ms);
-        let params: [&(dyn ToSql + Sync); 35] = [
+        let params: [&(dyn ToSql + Sync); 34] = [
             &self.queue_at,
             &self.chain_at,
             &self.first_of,
@@ -142,7 +141,6 @@ impl<'a> Sheet<'a> {
             &names,
             &maxima,
             &hard_maxima,
-            &new_queues,
             &self.books[0],
             &self.books[1],
             &self.books[2],

@@ -133,9 +133,15 @@ impl Arrival {
             return Err(refused(format!("message number {seq} is out of turn")));
         }
         self.message_seq = seq;
-        let Some(tally) = self.tallies.get_mut(&message.queue) else {
-            let said = format!("message number {seq} names an unknown queue, {}", message.queue);
-            return Err(refused(said));
+        // What has ended may be of a queue that is forgotten, and has no book.
+        let forgotten = &mut Tally::default();
+        let tally = match (self.tallies.get_mut(&message.queue), &message.fate) {
+            (Some(tally), _) => tally,
+            (None, Fate::Ended(_)) => forgotten,
+            (None, Fate::Pending { .. }) => {
+                let said = format!("message number {seq} names an unknown queue, {}", message.queue);
+                return Err(refused(said));
+            }
         };
         match &message.fate {
             Fate::Pending { .. } => tally.depth[message.lane.index()] += 1,

@@ -79,6 +79,7 @@ impl PostgresBackend {
             slot_retention_ms: setup.slot_retention_ms,
             batch_bytes_max: setup.batch_bytes_max,
             queue_rules: setup.queue_rules.clone(),
+            queue_forget_after_ms: setup.queue_forget_after_ms,
             // The longest that a test lets pass between admission and look-up.
             retention_ms: 400 * 86_400_000,
             poll: Duration::from_millis(10),

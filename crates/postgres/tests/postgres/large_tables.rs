@@ -25,14 +25,14 @@ const MANY: (u64, u64) = (5_000_000, 6_000_000);
 const READ_MAX: i64 = 600;
 
 /// 20,000 messages of one queue whose time is over, and that nobody has ended yet.
-const OVER: &str = "INSERT INTO tidegate.pending (seq, admitted_at, queue, chained, place, lane, is_head, line_lane, \
+const OVER: &str = "SET search_path TO tidegate; INSERT INTO tidegate.pending (seq, admitted_at, queue, chained, place, lane, is_head, line_lane, \
                     due_at, claimable_at, expires_at) \
                     SELECT -n, 0, 'over', false, -n, 1, true, 1, 0, 0, n FROM generate_series(1, 20000) n; \
                     INSERT INTO tidegate.tally VALUES ('', 99, 20000, 0, 0, 0, 0, 0, 20000, 0), \
                         ('over', 99, 20000, 0, 0, 0, 0, 0, 20000, 0)";
 
 /// 20,000 attempts of one queue, and as many messages of another in transit.
-const LEASED: &str = "INSERT INTO tidegate.pending (seq, admitted_at, queue, chained, place, lane, is_head, \
+const LEASED: &str = "SET search_path TO tidegate; INSERT INTO tidegate.pending (seq, admitted_at, queue, chained, place, lane, is_head, \
                       line_lane, due_at, claimable_at, token, ends_at, in_transit) \
                       SELECT -n, 0, CASE WHEN n % 2 = 0 THEN 'sms' ELSE 'many' END, false, -n, 1, true, 1, 0, 0, n, \
                       9000000000000, n % 2 = 1 FROM generate_series(1, 40000) n; ANALYZE tidegate.pending";

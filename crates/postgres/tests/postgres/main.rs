@@ -8,6 +8,7 @@ mod cuts;
 mod damage;
 mod defects;
 mod erasure;
+mod forgetting;
 mod gateways;
 mod large_tables;
 mod model;

@@ -61,6 +61,8 @@ pub(super) fn compare_sequences<B: Backend, S, F>(
                 slots_max: SLOTS_MAX,
                 slot_retention_ms: SLOT_RETENTION_MS,
                 batch_bytes_max: BATCH_BYTES_MAX,
+                // Only a simulation knows when a ledger sweeps by itself.
+                queue_forget_after_ms: u64::MAX,
                 queue_rules: vec![
                     named("queue1", fair(1)),
                     named("queue2", loose()),

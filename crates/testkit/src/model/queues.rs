@@ -183,7 +183,7 @@ impl Rules {
 
     fn pause(&mut self, queue: &QueueName, paused: bool, named: bool) -> bool {
         self.paused.retain(|other| other != queue);
-        let known = named || self.rows.iter().any(|row| row.record.queue == *queue);
+        let known = named || self.queue_names().contains(queue);
         if named {
             self.met.push(queue.clone());
         }
@@ -194,10 +194,6 @@ impl Rules {
     }
 
     fn queue_counts(&self) -> Vec<QueueCounts> {
-        let mut names: Vec<_> = self.rows.iter().map(|row| row.record.queue.clone()).collect();
-        names.extend(self.met.iter().cloned());
-        names.sort();
-        names.dedup();
         let counts = |queue: QueueName| {
             let pending = || self.rows.iter().filter(|row| row.is_pending() && row.record.queue == queue);
             QueueCounts {
@@ -207,7 +203,7 @@ impl Rules {
                 queue,
             }
         };
-        names.into_iter().map(counts).collect()
+        self.queue_names().into_iter().map(counts).collect()
     }
 
     pub(super) fn known(&mut self, id: MessageId) -> Option<&mut Row> {

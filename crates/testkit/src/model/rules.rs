@@ -5,6 +5,7 @@ use tidegate_domain::{
     Status, Timestamp, UserId,
 };
 
+use super::idle::Idle;
 use super::quotas::Account;
 use super::row::{Lease, Row};
 use super::slots::SlotBook;
@@ -18,13 +19,14 @@ pub struct Rules {
     pub(super) slots: SlotBook,
     keys: Vec<UsedKey>,
     accounts: Vec<Account>,
-    turns: Vec<Turn>,
+    pub(super) turns: Vec<Turn>,
     last_token: u64,
     pub(super) last_order: u64,
     pub(super) paused: Vec<QueueName>,
     /// Queues of the settings that were paused or resumed, with or without messages.
     pub(super) met: Vec<QueueName>,
-    queue_rules: Vec<(QueueName, QueueRule)>,
+    pub(super) queue_rules: Vec<(QueueName, QueueRule)>,
+    pub(super) idle: Idle,
 }
 
 #[derive(Debug)]
@@ -41,6 +43,7 @@ impl Rules {
 
     pub fn restart(&mut self) {
         self.turns.clear();
+        self.idle.restart();
         for row in &mut self.rows {
             row.lease = None;
             row.held_until = None;

@@ -45,10 +45,7 @@ impl Book {
         };
 
         // Past every refusal: only an admitted message makes a queue.
-        let queue = known.unwrap_or_else(|| {
-            group.undo.push(Undo::QueueMade);
-            self.queues.add(admission.queue)
-        });
+        let queue = known.unwrap_or_else(|| self.make_queue(admission.queue, group));
         let seq = self.take_seq();
         if let Some(idempotency) = &admission.idempotency {
             self.keys.insert(idempotency, seq, now);

@@ -83,6 +83,8 @@ impl Book {
             // What is damaged was not tried.
             let attempt = if row.is_some() { tries.last + 1 } else { 0 };
             group.undo.push(Undo::Popped(self.line.pluck(slot)));
+            // The line knows already that there is one less.
+            group.change_pending(queue, 0);
             group.end(OutcomeRow { seq, status, at: now, attempt, latency_ms: 0, reason });
             let leased = Leased {
                 seq,
@@ -251,15 +253,22 @@ impl Book {
             return Requeued::NotDead;
         }
         let pending = self.pending_in(message.queue, group);
-        let rule = self.queues.get(message.queue).map(|queue| queue.rule).unwrap_or_default();
+        let forgotten = self.queues.get(message.queue).is_none();
+        let name = self.queues.recalled(message.queue).filter(|_| forgotten).cloned();
         if message.expires.is_some_and(|at| at <= now.plus_ms(requeue.delay_ms)) {
             return Requeued::Expired;
         }
         if !self.has_room(message.lane, group) {
             return Requeued::Full;
         }
-        if !rule.lets_in(pending, message.lane) {
+        if name.as_ref().is_some_and(|name| !self.queues.has_place_for(name)) {
+            return Requeued::Full;
+        }
+        if !self.queues.rule(message.queue).lets_in(pending, message.lane) {
             return Requeued::QueueFull;
+        }
+        if let Some(name) = name {
+            self.make_queue(name, group);
         }
         group.ending.insert(message.seq, Status::Pending);
         group.totals.dead = group.totals.dead.saturating_sub(1);

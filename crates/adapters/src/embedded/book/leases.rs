@@ -55,7 +55,7 @@ impl Book {
     pub(super) fn lease_taken(
         &mut self,
         slot: Slot,
-        queue: u16,
+        queue: u32,
         lease_ms: u64,
         in_transit: bool,
         now: Timestamp,
@@ -129,7 +129,7 @@ impl Book {
         }
     }
 
-    fn set_backlog(&mut self, queue: u16, backlog: bool) {
+    fn set_backlog(&mut self, queue: u32, backlog: bool) {
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.backlog = backlog;
         }
@@ -312,6 +312,7 @@ mod tests {
             slots_max: 0,
             slot_retention_ms: 0,
             batch_bytes_max: usize::MAX,
+            queue_forget_after_ms: u64::MAX,
         };
         Book::new(1, limits, QueueRules::default())
     }

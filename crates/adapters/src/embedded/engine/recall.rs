@@ -8,7 +8,7 @@ use tidegate_domain::{
 use super::super::book::{Book, Group, Popped};
 use super::super::rows::Past;
 use super::super::store::{Store, StoreError, Stub};
-use super::ClaimedRow;
+use super::{Change, ClaimedRow, Engine};
 
 /// What is decided on: the state in memory, and the rows as of the last commit.
 pub(super) struct Recall<'a> {
@@ -22,6 +22,32 @@ pub(super) struct Recall<'a> {
 struct Known {
     stub: Stub,
     ended: Option<Status>,
+}
+
+impl Engine {
+    /// Looks for forgotten queues that a change may bring back: messages that ended there have their numbers.
+    pub(super) fn recall_queues(&mut self, change: &Change) -> Result<(), StoreError> {
+        match change {
+            Change::Admit(batch) => {
+                batch.iter().try_for_each(|admission| self.recall_queue(&admission.queue))
+            }
+            Change::Reserve(batch) => {
+                let messages = batch.iter().filter_map(|reservation| reservation.message.as_ref());
+                messages.map(|message| &message.queue).try_for_each(|queue| self.recall_queue(queue))
+            }
+            Change::Pause { queue, .. } => self.recall_queue(queue),
+            _ => Ok(()),
+        }
+    }
+
+    fn recall_queue(&mut self, name: &QueueName) -> Result<(), StoreError> {
+        if self.book.queues.id(name).is_none()
+            && let Some(id) = self.store.queue_id(name)?
+        {
+            self.book.queues.recall(name.clone(), id);
+        }
+        Ok(())
+    }
 }
 
 impl Recall<'_> {
@@ -88,11 +114,19 @@ impl Recall<'_> {
     pub(super) fn requeue(self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
         let dead = |requeue: &Requeue| self.store.dead(requeue.id, self.book.salt);
         let dead: Result<Vec<_>, _> = batch.iter().map(dead).collect();
+        let dead = dead.map_err(StoreError::on_reading)?;
+        for message in dead.iter().flatten().map(|dead| &dead.message) {
+            // It may have been forgotten since.
+            if self.book.queues.get(message.queue).is_none() {
+                let name = self.store.queue_name(message.queue).map_err(StoreError::on_reading)?;
+                self.book.queues.recall(name, message.queue);
+            }
+        }
         let requeue = |(requeue, dead)| match dead {
             Some(dead) => self.book.requeue(dead, requeue, self.now, self.group),
             None => Requeued::NotDead,
         };
-        Ok(batch.into_iter().zip(dead.map_err(StoreError::on_reading)?).map(requeue).collect())
+        Ok(batch.into_iter().zip(dead).map(requeue).collect())
     }
 
     pub(super) fn delete_dead(self, ids: &[MessageId]) -> Result<Vec<bool>, LedgerError> {

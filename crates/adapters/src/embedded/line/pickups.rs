@@ -18,7 +18,7 @@ pub(in crate::embedded) struct First {
 impl Line {
     /// The first message of a recipient's chain, if it could be chosen now. Of two recipients whose hashes collide either
     /// may be the other's: those who hand it out look at the name on it.
-    pub(in crate::embedded) fn first_of(&self, queue: u16, recipient: &str, now: Timestamp) -> Option<First> {
+    pub(in crate::embedded) fn first_of(&self, queue: u32, recipient: &str, now: Timestamp) -> Option<First> {
         let hash = self.hasher.hash_one((queue, recipient));
         let chain = self.by_recipient.find(hash, |&chain| self.chains[chain as usize].hash == hash)?;
         let chain = &self.chains[*chain as usize];
@@ -29,12 +29,12 @@ impl Line {
     }
 
     /// How often a message of the queue has become a head.
-    pub(in crate::embedded) fn stirs(&self, queue: u16) -> u64 {
-        self.queues.get(usize::from(queue)).map_or(0, |lanes| lanes.stirs)
+    pub(in crate::embedded) fn stirs(&self, queue: u32) -> u64 {
+        self.queues.get(&queue).map_or(0, |lanes| lanes.stirs)
     }
 
-    pub(in crate::embedded) fn stir(&mut self, queue: u16) {
-        if let Some(lanes) = self.queues.get_mut(usize::from(queue)) {
+    pub(in crate::embedded) fn stir(&mut self, queue: u32) {
+        if let Some(lanes) = self.queues.get_mut(&queue) {
             lanes.stirs += 1;
         }
     }

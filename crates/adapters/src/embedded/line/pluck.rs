@@ -8,7 +8,7 @@ use super::{Arrival, Line, NONE, Slot, Tries, Turn};
 #[derive(Debug)]
 pub(in crate::embedded) struct Plucked {
     seq: u64,
-    queue: u16,
+    queue: u32,
     lane: Lane,
     due: Timestamp,
     expires: Timestamp,
@@ -61,12 +61,12 @@ impl Line {
         self.offer(slot);
     }
 
-    pub(in crate::embedded) fn turn(&self, queue: u16) -> Turn {
-        self.queues.get(usize::from(queue)).map(|lanes| lanes.turn).unwrap_or_default()
+    pub(in crate::embedded) fn turn(&self, queue: u32) -> Turn {
+        self.queues.get(&queue).map(|lanes| lanes.turn).unwrap_or_default()
     }
 
-    pub(in crate::embedded) fn set_turn(&mut self, queue: u16, turn: Turn) {
-        if let Some(lanes) = self.queues.get_mut(usize::from(queue)) {
+    pub(in crate::embedded) fn set_turn(&mut self, queue: u32, turn: Turn) {
+        if let Some(lanes) = self.queues.get_mut(&queue) {
             lanes.turn = turn;
         }
     }
@@ -77,8 +77,8 @@ impl Line {
         let effective = self.effective_lane(head);
         let behind = &mut self.entries[head as usize];
         behind.prev = slot;
-        let (key, queue) = ((behind.due, behind.seq, head), usize::from(behind.queue));
-        self.queues[queue].heads[effective.index()].remove(&key);
+        let (key, queue) = ((behind.due, behind.seq, head), behind.queue);
+        self.lanes(queue).heads[effective.index()].remove(&key);
         let entry = &mut self.entries[slot as usize];
         entry.next = head;
         let lane = entry.lane;

@@ -35,9 +35,14 @@ impl World {
         popped.collect()
     }
 
-    pub(super) fn compare(&mut self) {
+    /// Both at the same moment: a sweep decides since when a queue is idle.
+    pub(super) fn sweep(&mut self) {
         self.engine().sweep().unwrap();
         self.runtime.block_on(self.model.sweep()).unwrap();
+    }
+
+    pub(super) fn compare(&mut self) {
+        self.sweep();
         let theirs = self.runtime.block_on(self.model.counts()).unwrap();
         assert_eq!(self.engine().counts(), theirs);
         assert!(theirs.balanced());
@@ -56,7 +61,7 @@ impl World {
 
     /// Every message that was ever answered, with its attempts, unless retention let it go.
     pub(super) fn compare_records(&mut self) {
-        self.engine().sweep().unwrap();
+        self.sweep();
         let removable = self.clock.now().minus_ms(RETENTION_MS);
         for [ours, theirs] in &self.ids {
             let (ours, theirs) = (self.our_record(*ours), self.model_record(*theirs));

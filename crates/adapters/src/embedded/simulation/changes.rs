@@ -100,7 +100,7 @@ impl World {
     /// A slice takes what it meets, in no particular order; the model is told what that is.
     fn purge_slice(&mut self, name: QueueName) -> (Change, Change) {
         let from = u32::try_from(self.random.below(6)).unwrap();
-        self.engine().sweep().unwrap();
+        self.sweep();
         let engine = self.engine.as_ref().unwrap();
         let book = engine.book();
         let met = book.queues.id(&name).map(|queue| book.line.some_of(queue, from, PURGE_MAX, u64::MAX).0);

@@ -1,6 +1,8 @@
 //! Which queues have messages among which sequence numbers. An index with a row per message would cost as much as
 //! the messages themselves.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, params};
 
 use super::super::rows::MessageRow;
@@ -32,17 +34,17 @@ pub(super) fn write(db: &Connection, messages: &[MessageRow]) -> rusqlite::Resul
     Ok(())
 }
 
-/// Forgets blocks among these sequence numbers that hold nothing any more.
-pub(super) fn remove_empty(db: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
-    db.prepare_cached(
+/// Forgets blocks among these sequence numbers that hold nothing any more. Returns the queues that lost one.
+pub(super) fn remove_empty(db: &Connection, from: i64, to: i64) -> rusqlite::Result<BTreeSet<u32>> {
+    let mut delete = db.prepare_cached(
         "DELETE FROM queue_block WHERE (queue, block) IN (
-             SELECT queue, block FROM queue CROSS JOIN queue_block ON queue_block.queue = queue.id
+             SELECT queue, block FROM queue_block INDEXED BY queue_block_age
              WHERE block BETWEEN ?1 AND ?2 AND NOT EXISTS (
                  SELECT 1 FROM message
-                 WHERE seq BETWEEN block * ?3 AND block * ?3 + ?3 - 1 AND message.queue = queue_block.queue))",
-    )?
-    .execute([from / BLOCK, to / BLOCK, BLOCK])?;
-    Ok(())
+                 WHERE seq BETWEEN block * ?3 AND block * ?3 + ?3 - 1 AND message.queue = queue_block.queue))
+         RETURNING queue",
+    )?;
+    delete.query_map([from / BLOCK, to / BLOCK, BLOCK], |row| row.get(0))?.collect()
 }
 
 #[cfg(test)]
@@ -55,7 +57,7 @@ mod tests {
         let db = Connection::open_in_memory().unwrap();
         schema::ensure(&db, &super::super::Progress::default()).unwrap();
         db.execute_batch(
-            "INSERT INTO queue VALUES (0, 'a', 0, 0), (1, 'b', 0, 0);
+            "INSERT INTO queue VALUES (0, 'a', 0, 1, 0), (1, 'b', 0, 1, 0);
              WITH RECURSIVE n (seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 1000)
              INSERT INTO message (seq, at, queue, lane, checksum, ack, body)
                  SELECT seq, 0, seq IN (3, 255, 256, 999), 1, 0, 0, x'' FROM n;

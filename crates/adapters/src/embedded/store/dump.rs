@@ -51,7 +51,7 @@ impl Store {
     pub(in crate::embedded) fn stock(&self, keys_since: Timestamp) -> Result<Stock, StoreError> {
         let mut inventory = Inventory::default();
         for (kind, sql) in [
-            (Kind::Queues, "SELECT count(*) FROM queue WHERE ?1 = ?1"),
+            (Kind::Queues, "SELECT count(*) FROM queue WHERE live = 1 AND ?1 = ?1"),
             (Kind::Quotas, "SELECT count(*) FROM quota WHERE ?1 = ?1"),
             (Kind::SlotConfigs, "SELECT count(*) FROM slot_config WHERE ?1 = ?1"),
             (Kind::Slots, "SELECT count(*) FROM slot WHERE ?1 = ?1"),
@@ -140,7 +140,7 @@ impl Store {
         &self,
         after: u64,
         salt: u32,
-        name_of: impl Fn(u16) -> Option<QueueName>,
+        name_of: impl Fn(u32) -> Option<QueueName>,
     ) -> Result<Page<MessageEntry>, StoreError> {
         let messages = self.message_page(after)?;
         let (Some(first), Some(last)) = (messages.first(), messages.last()) else { return Ok(Vec::new()) };

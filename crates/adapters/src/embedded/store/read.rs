@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row};
 use tidegate_domain::{
-    AttemptRecord, AttemptResult, Body, Headers, Lane, MessageId, MessageRecord, QueueName, Recipient,
-    Status, Timestamp, UserId,
+    AttemptRecord, AttemptResult, Body, Headers, Lane, MessageId, MessageRecord, Recipient, Status,
+    Timestamp, UserId,
 };
 
 use super::super::line::Tries;
 use super::super::rows::{AttemptRow, ChargeRow, DeadLetter, MessageRow, OutcomeRow, Past};
-use super::{as_i64, checksum, get_meta, schema, unsound};
+use super::{as_i64, checksum, get_meta, queues, schema, unsound};
 
 pub(super) const HEAD: &str =
     "seq, at, queue, lane, due, recipient, user, count, since, checksum, expires, headers, ack";
@@ -139,11 +139,11 @@ pub(in crate::embedded) fn record(
     if !stored.body_sound {
         return Ok(Some(Err(format!("message {id} does not match its checksum"))));
     }
-    let queue: Option<String> = db
-        .prepare_cached("SELECT name FROM queue WHERE id = ?1")?
-        .query_row([message.queue], |row| row.get(0))
-        .optional()?;
-    let Some(queue) = queue.and_then(|name| QueueName::new(&name).ok()) else {
+    let Some(queue) = queues::name(db, message.queue)? else {
+        // A forgotten queue's name goes with its last message, and retention may have come between the two look-ups.
+        if without_body(db, seq)?.is_none() {
+            return Ok(None);
+        }
         return Ok(Some(Err(format!("message {id} names queue {}, which there is not", message.queue))));
     };
     // Older ones than those that wait have ended, so one without an outcome has lost it.

@@ -11,8 +11,9 @@ use super::super::line::{Arrival, Tries};
 use super::super::queues::QueueRules;
 use super::super::quotas::Account;
 use super::super::rows::{MessageRow, QueueRow, QuotaRow};
+use super::queues::sum_of_queue;
 use super::read::HEAD;
-use super::write::{deferred_of, sum_of_queue};
+use super::write::deferred_of;
 use super::{Store, StoreError, checksum, get_meta, read, unsound};
 
 /// The book as it stood after the last commit. Leases are void.
@@ -53,11 +54,11 @@ impl Store {
     }
 
     pub(super) fn recover_queues(&self, book: &mut Book) -> Result<(), StoreError> {
-        self.each("SELECT id, name, paused, checksum FROM queue ORDER BY id", [], |row| {
+        self.each("SELECT id, name, paused, live, checksum FROM queue ORDER BY id", [], |row| {
             let name: String = row.get(1)?;
             let Ok(name) = QueueName::new(&name) else { return Ok(false) };
-            let stored = QueueRow { id: row.get(0)?, name, paused: row.get(2)? };
-            if sum_of_queue(&stored) != row.get::<_, i64>(3)? {
+            let stored = QueueRow { id: row.get(0)?, name, paused: row.get(2)?, live: row.get(3)? };
+            if sum_of_queue(&stored) != row.get::<_, i64>(4)? {
                 return Err(unsound("queue", &stored.id));
             }
             Ok(book.queues.restore(stored))
@@ -130,7 +131,8 @@ impl Store {
             if !checksum::head_matches(&message, sum) {
                 return Err(unsound("message", &seq));
             }
-            let sound = book.queues.get(message.queue).is_some();
+            // What has ended may be of a queue that is forgotten.
+            let sound = settled || book.queues.get(message.queue).is_some();
             if let Some(charge) = message.charge.take()
                 && seq > quota_seq
                 && contained.get(&charge.user).is_some_and(|&contained| seq > contained)

@@ -2,7 +2,7 @@ use rusqlite::{OptionalExtension, params};
 use tidegate_domain::Timestamp;
 
 use super::parties::{Passing, block_end};
-use super::{Store, StoreError, blocks};
+use super::{Store, StoreError, blocks, queues};
 
 /// Sequence numbers looked at per slice: bounds how long retention holds up the next group.
 const SLICE: i64 = 2_000;
@@ -97,7 +97,10 @@ impl Store {
 
     /// Before the slice there is nothing: `from` is where the last one ended.
     fn forget_blocks(&self, from: i64, to: i64) -> rusqlite::Result<()> {
-        blocks::remove_empty(&self.connection, from, to)
+        for queue in blocks::remove_empty(&self.connection, from, to)? {
+            queues::remove_unused(&self.connection, queue)?;
+        }
+        Ok(())
     }
 
     fn old_keys(&self, before: Timestamp) -> rusqlite::Result<Option<i64>> {

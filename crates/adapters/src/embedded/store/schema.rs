@@ -18,8 +18,10 @@ const TABLES: &str = "
         id INTEGER PRIMARY KEY,
         name TEXT NOT NULL,
         paused INTEGER NOT NULL,
+        live INTEGER NOT NULL,       -- 0: forgotten, and kept as the name of messages that ended there
         checksum INTEGER NOT NULL
     ) STRICT;
+    CREATE UNIQUE INDEX queue_name ON queue (name);
 
     -- Written once and never changed. The body comes last, so that reading the rest does not touch its pages.
     CREATE TABLE message (
@@ -46,6 +48,7 @@ const TABLES: &str = "
         checksum INTEGER NOT NULL,
         PRIMARY KEY (queue, block)
     ) STRICT, WITHOUT ROWID;
+    CREATE INDEX queue_block_age ON queue_block (block);
 
     -- The end of a message. No row: pending.
     CREATE TABLE outcome (

@@ -7,9 +7,9 @@ use tidegate_domain::limits::Deferrals;
 use tidegate_domain::{Headers, Idempotency, Timestamp};
 
 use super::super::book::Group;
-use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QueueRow, QuotaRow};
+use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, QuotaRow};
 use super::insert::{Insert, Values};
-use super::{Store, StoreError, as_i64, blocks, checksum, dead, erase, schema, set_meta, slots};
+use super::{Store, StoreError, as_i64, blocks, checksum, dead, erase, queues, schema, set_meta, slots};
 
 /// Most messages have no more than these.
 const PLAIN: [&str; 8] = ["seq", "at", "queue", "lane", "checksum", "ack", "recipient", "body"];
@@ -28,19 +28,7 @@ impl Store {
     pub(in crate::embedded) fn write_rows(&self, group: &Group) -> Result<(), StoreError> {
         let write = || -> rusqlite::Result<()> {
             let db = &self.connection;
-            if !group.queues.is_empty() {
-                let mut insert = db.prepare_cached(
-                    "INSERT INTO queue (id, name, paused, checksum) VALUES (?1, ?2, ?3, ?4)",
-                )?;
-                for queue in &group.queues {
-                    let sum = sum_of_queue(queue);
-                    insert.execute(params![queue.id, queue.name.as_str(), queue.paused, sum])?;
-                }
-            }
-            for queue in &group.queues_changed {
-                db.prepare_cached("UPDATE queue SET paused = ?2, checksum = ?3 WHERE id = ?1")?
-                    .execute(params![queue.id, queue.paused, sum_of_queue(queue)])?;
-            }
+            queues::write(db, group)?;
             self.write_messages(&group.messages)?;
             blocks::write(db, &group.messages)?;
             INSERT_OUTCOME.run(db, &group.outcomes, put_outcome)?;
@@ -140,10 +128,6 @@ impl Store {
         }
         Ok(())
     }
-}
-
-pub(super) fn sum_of_queue(queue: &QueueRow) -> i64 {
-    checksum::of_columns(&[queue.id.into(), queue.paused.into()], &[Some(queue.name.as_str())])
 }
 
 fn is_plain(message: &MessageRow) -> bool {

@@ -41,7 +41,7 @@ pub(super) struct Arrival {
     options: Options,
     clock: Arc<dyn Clock>,
     manifest: Manifest,
-    queues: HashMap<QueueName, u16>,
+    queues: HashMap<QueueName, u32>,
     configs: HashMap<SlotConfigName, (u16, Generations)>,
     slot_seq: u64,
     message_seq: u64,
@@ -102,9 +102,7 @@ impl Arrival {
         for entry in entries {
             match entry {
                 Entry::Queue(queue) => {
-                    let id = u16::try_from(self.queues.len()).map_err(|_| refused("too many queues"))?;
-                    self.queues.insert(queue.name.clone(), id);
-                    rows.group.queues.push(QueueRow { id, name: queue.name, paused: queue.paused });
+                    self.queue(queue.name, queue.paused, true, &mut rows)?;
                 }
                 Entry::Quota(quota) => {
                     let account = Account { quota: quota.quota, deferrals: quota.deferrals };
@@ -161,6 +159,19 @@ impl Arrival {
         self.store.as_mut().ok_or_else(|| refused("it is over"))
     }
 
+    fn queue(
+        &mut self,
+        name: QueueName,
+        paused: bool,
+        live: bool,
+        rows: &mut Rows,
+    ) -> Result<u32, TransferError> {
+        let id = u32::try_from(self.queues.len()).map_err(|_| refused("too many queues"))?;
+        self.queues.insert(name.clone(), id);
+        rows.group.queues.push(QueueRow { id, name, paused, live });
+        Ok(id)
+    }
+
     fn config(&mut self, config: SlotConfig, rows: &mut Rows) -> Result<(), TransferError> {
         let known = u16::try_from(self.configs.len()).map_err(|_| refused("too many slot configs"))?;
         let (id, generations) = match self.configs.entry(config.name.clone()) {
@@ -203,8 +214,14 @@ impl Arrival {
             return Err(refused(&format!("message number {seq} is out of turn")));
         }
         self.message_seq = seq;
-        let Some(queue) = self.queues.get(&message.queue).copied() else {
-            return Err(refused(&format!("message number {seq} names an unknown queue, {}", message.queue)));
+        let queue = match (self.queues.get(&message.queue), &message.fate) {
+            (Some(id), _) => *id,
+            // Its queue was forgotten; the name is kept for what has ended there.
+            (None, Fate::Ended(_)) => self.queue(message.queue, false, false, rows)?,
+            (None, Fate::Pending { .. }) => {
+                let said = format!("message number {seq} names an unknown queue, {}", message.queue);
+                return Err(refused(&said));
+            }
         };
         let place = match message.fate {
             Fate::Pending { place, .. } => {

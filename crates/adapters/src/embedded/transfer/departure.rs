@@ -89,7 +89,8 @@ impl Departure {
                 }
                 Stage::Slots(after) => self.slots(after)?,
                 Stage::Messages(after) => {
-                    let name_of = |id| self.book.queues.get(id).map(|queue| queue.name.clone());
+                    let live = |id| self.book.queues.get(id).map(|queue| queue.name.clone());
+                    let name_of = |id| live(id).or_else(|| self.store.queue_name(id).ok());
                     let page = self.store.dump_messages(after, self.manifest.salt, name_of);
                     let page = page.map_err(|error| failed(&error))?;
                     self.advance(page, Stage::Messages, |message| Entry::Message(Box::new(message)))

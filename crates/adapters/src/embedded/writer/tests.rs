@@ -21,6 +21,7 @@ fn writer() -> (TempDir, Writer) {
         slots_max: 0,
         slot_retention_ms: 0,
         batch_bytes_max: usize::MAX,
+        queue_forget_after_ms: u64::MAX,
     };
     let queues = QueueRules::default();
     let options = EngineOptions { sync: Durability::OsBuffer, limits, queues, retention_ms: 60_000 };

@@ -12,7 +12,7 @@ CREATE FUNCTION admit(
     p_queue_at integer[], p_chain_at integer[], p_first_of integer[], p_recipient text[], p_lane smallint[],
     p_line_lane smallint[], p_due bigint[], p_expires bigint[], p_user_at integer[], p_horizon_ms bigint[],
     p_key_at integer[], p_fingerprint bytea[], p_headers text[], p_ack boolean[], p_body bytea[], p_checksum bigint[],
-    p_queues text[], p_queue_max bigint[], p_queue_hard_max bigint[], p_new_queues text[],
+    p_queues text[], p_queue_max bigint[], p_queue_hard_max bigint[],
     p_book_high bigint[], p_book_normal bigint[], p_book_low bigint[],
     p_chain_queue text[], p_chain_recipient text[], p_chain_high integer[], p_chain_normal integer[],
     p_chain_low integer[], p_users text[], p_charges integer[], p_keys bytea[], p_keys_repeat boolean,
@@ -61,9 +61,6 @@ BEGIN
             p_chain_queue, p_chain_recipient, p_users, p_charges, p_keys, p_pending_max,
             p_pending_spare, p_key_window_ms) s;
         RETURN;
-    END IF;
-    IF cardinality(p_new_queues) > 0 THEN
-        PERFORM know_queues(p_new_queues);
     END IF;
     seqs := enter_all(
         at, p_due, p_queue_at, p_chain_at, p_first_of, p_recipient, p_lane, p_line_lane, p_expires, p_queues,

@@ -252,9 +252,9 @@ $$;
 CREATE FUNCTION pause(p_queue text, p_paused boolean, p_configured boolean) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF p_configured THEN
-        PERFORM know_queues(ARRAY[p_queue]);
+        INSERT INTO queue (name) VALUES (p_queue) ON CONFLICT DO NOTHING;
     END IF;
-    UPDATE queue SET paused = p_paused WHERE name = p_queue;
+    UPDATE queue SET paused = p_paused, idle_since = now_ms() WHERE name = p_queue;
     RETURN FOUND;
 END
 $$;

@@ -145,10 +145,6 @@ CREATE FUNCTION admit_plain(
 DECLARE
     numbers bigint[];
 BEGIN
-    INSERT INTO queue (name)
-    SELECT DISTINCT p_queues[p_queue_at[i]] FROM unnest(p_chosen) AS i
-    WHERE NOT EXISTS (SELECT FROM queue o WHERE o.name = p_queues[p_queue_at[i]])
-    ORDER BY 1 ON CONFLICT DO NOTHING;
     numbers := enter(p_now, p_chosen, p_due, p_queue_at, p_chain_at, p_recipient, p_lane, NULL, p_queues,
         p_chain_queue, p_chain_recipient);
     INSERT INTO message (seq, admitted_at, queue, recipient, chained, lane, headers, ack_required, body, checksum)

@@ -153,7 +153,6 @@ BEGIN
         UPDATE quota o SET later_at = a.later_at, later = a.later FROM unnest(accounts) a WHERE o.user_id = a.user_id;
     END IF;
     IF cardinality(chosen) > 0 THEN
-        PERFORM know_queues(ARRAY(SELECT DISTINCT p_queues[p_queue_at[i]] FROM unnest(chosen) AS i ORDER BY 1));
         numbers := enter(
             p_now, chosen, dues, p_queue_at, p_chain_at, p_recipient, p_lane, p_expires, p_queues,
             p_chain_queue, p_chain_recipient);

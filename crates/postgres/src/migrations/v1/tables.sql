@@ -19,9 +19,14 @@ CREATE SEQUENCE lease_seq;
 -- Gateways, one number for each life.
 CREATE SEQUENCE life_seq;
 
+-- A queue is known from its first message on, or from its first pause, until it is forgotten (`forget_queues`).
 CREATE TABLE queue (
-    name   text COLLATE "C" PRIMARY KEY,
-    paused boolean NOT NULL DEFAULT false
+    name       text COLLATE "C" PRIMARY KEY,
+    paused     boolean NOT NULL DEFAULT false,
+    -- What its books said at the last look, if it was looked at since its last new book, and since when they have said so.
+    seen       bigint[] NOT NULL DEFAULT '{}',
+    looked_at  bigint NOT NULL DEFAULT 0,
+    idle_since bigint NOT NULL DEFAULT 0
 );
 
 -- Written once, save for texts that are edited or erased. What became of a message stands in the tables beside it.

@@ -14,6 +14,16 @@ CREATE TABLE tally (
     PRIMARY KEY (queue, stripe)
 ) WITH (fillfactor = 50);
 
+-- Where there is a book, there is its queue. Touching the queue's row keeps it from being forgotten before this book can be
+-- seen. Only the first use of a book by a connection comes here: later ones meet the book itself.
+CREATE FUNCTION know_queue() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO queue (name) VALUES (NEW.queue) ON CONFLICT (name) DO UPDATE SET seen = '{}';
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER tally_queue AFTER INSERT ON tally FOR EACH ROW WHEN (NEW.queue <> '') EXECUTE FUNCTION know_queue();
+
 -- Books messages from one status (null: none yet) to another. The last step of every change, in the order of names.
 CREATE FUNCTION book(p_queue text[], p_lane smallint[], p_was smallint[], p_became smallint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
