@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Acked, Admission, Admitted, Advanced, BATCH_BYTES_MAX, Cancelled, Claim, ClaimRequest, Clock, Counts,
     Durability, EventId, Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId,
@@ -259,8 +259,8 @@ impl Ledger for Embedded {
         }
     }
 
-    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
-        let change = Change::PutQuota { user, limit, window_ms };
+    async fn set_quota(&self, user: UserId, rule: QuotaRule) -> Result<Quota, LedgerError> {
+        let change = Change::PutQuota { user, rule };
         match self.ask(|reply| Command::Change(change, reply)).await? {
             Changed::Quota(quota) => Ok(quota),
             other => Err(mismatched(&other)),

@@ -3,13 +3,13 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::limits::Quota;
+use crate::limits::{Quota, QuotaRule};
 use crate::{Idempotency, Lane, MessageId, QueueName, Recipient, Timestamp, UserId};
 
 /// The system of record: queues, quotas and what became of every message.
 ///
 /// Every operation takes a batch and answers one result per item, in order. `Ok` on [`admit`](Ledger::admit),
-/// [`settle`](Ledger::settle) and [`put_quota`](Ledger::put_quota) means that the change is as durable as
+/// [`settle`](Ledger::settle) and [`set_quota`](Ledger::set_quota) means that the change is as durable as
 /// [`durability`](Ledger::durability) says. Denied, duplicate and lost lease are values; an `Err` concerns the
 /// whole call, and its kind says whether anything may have happened. All times are the ledger's own clock's.
 #[async_trait]
@@ -40,8 +40,14 @@ pub trait Ledger: Debug + Send + Sync + 'static {
     /// noticed yet may stand in the way of the one behind it.
     async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError>;
 
-    /// Stores a user's quota with a count of zero and a window that begins now.
-    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError>;
+    /// Stores a user's quota with a count of zero and a window that begins now. Messages of a lane that it exempts are
+    /// charged while there is room, and otherwise admitted at once all the same, uncounted.
+    async fn set_quota(&self, user: UserId, rule: QuotaRule) -> Result<Quota, LedgerError>;
+
+    /// The same for a quota that exempts none.
+    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+        self.set_quota(user, QuotaRule { limit, window_ms, exempts_high: false }).await
+    }
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError>;
 

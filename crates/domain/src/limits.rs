@@ -15,6 +15,6 @@ pub use buckets::{BucketCounts, Buckets, BucketsError, Fallen, PolicyId, PolicyR
 pub use engine::{Asked, InForce, Policies, Snapshot, Tightest, Verdict};
 pub use pattern::{BadPattern, PathPattern};
 pub use policy::{FailStrategy, KeyStrategy, MissingKey, Policy, PolicyName};
-pub use quota::{Charge, Deferrals, Quota};
+pub use quota::{Charge, Deferrals, Quota, QuotaRule};
 pub use quota_cache::{Count, Counted, QuotaCache, QuotaWindow, Ticket};
 pub use tally::{DeniedKey, Outcomes, Tally};

@@ -37,5 +37,5 @@ pub use edge::Edge;
 pub use error::{ApiError, FieldError};
 pub use held::hold_until_sent;
 pub use limits::{Limits, bind_is_loopback};
-pub use policies::{Cidr, GateOptions, HeaderStyle, PolicyGate};
+pub use policies::{Cidr, GateOptions, HeaderStyle, PRIORITY, PolicyGate};
 pub use sent::Sent;

@@ -24,6 +24,8 @@ pub use headers::HeaderStyle;
 use headers::Told;
 use keys::Caller;
 
+/// What a request says of the priority of all messages that it brings, before its body is read.
+pub const PRIORITY: HeaderName = HeaderName::from_static("tidegate-priority");
 const DEBUG: HeaderName = HeaderName::from_static("debug");
 const CLIENT: HeaderName = HeaderName::from_static("client");
 const MS_NS: u64 = 1_000_000;
@@ -42,6 +44,9 @@ pub struct GateOptions {
     /// Addresses of one IPv6 network of this length are one client.
     pub ipv6_prefix: u8,
     pub headers: HeaderStyle,
+    /// Paths whose POSTs may claim a priority for all that they bring, in the header [`PRIORITY`]. Their handlers hold
+    /// them to it.
+    pub prioritized: fn(&str) -> bool,
 }
 
 /// The policies about a request, each with the key whose bucket it draws from.
@@ -49,6 +54,8 @@ pub(crate) struct Question {
     in_force: Snapshot,
     /// By place in `in_force`.
     asked: Vec<(usize, String)>,
+    /// It claims a high priority where it may.
+    urgent: bool,
     debug: bool,
 }
 
@@ -108,14 +115,18 @@ impl PolicyGate {
             }
         }
         let debug = !asked.is_empty() && wants_debug(request.headers());
-        Ok((!asked.is_empty()).then(|| Question { in_force, asked, debug }))
+        let urgent = (self.options.prioritized)(path) && method == "POST" && claims_high(request.headers());
+        Ok((!asked.is_empty()).then(|| Question { in_force, asked, urgent, debug }))
     }
 
     /// Whether the request may pass, or the answer it gets instead.
     pub(crate) async fn decide(&self, question: Question) -> Result<Signature, Response> {
         let policy = |place: usize| &*question.in_force[place];
-        let asked: Vec<_> =
-            question.asked.iter().map(|(place, key)| Asked { policy: policy(*place), key }).collect();
+        let asked = question.asked.iter().map(|(place, key)| {
+            let policy = policy(*place);
+            Asked { policy, key, exempt: question.urgent && policy.policy.exempts_high }
+        });
+        let asked: Vec<_> = asked.collect();
         let verdict = self.policies.decide(&asked).await;
         let tightest = verdict.tightest.map(|tightest| (&asked[tightest.place].policy.policy, tightest));
         let style = self.options.headers;
@@ -197,6 +208,13 @@ fn refill_per_second(policy: &Policy, rule: &BucketRule) -> f64 {
     } else {
         rule.refill_per_second()
     }
+}
+
+/// Said once, in so many words.
+fn claims_high(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(PRIORITY).iter();
+    let first = values.next().map(|value| value.as_bytes().trim_ascii());
+    values.next().is_none() && first.is_some_and(|value| value.eq_ignore_ascii_case(b"high"))
 }
 
 /// Inner workings are shown only to who asks for them and says who asks.

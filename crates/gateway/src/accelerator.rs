@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use tidegate_domain::limits::{Count, Counted, Quota, QuotaCache, QuotaWindow, Ticket};
+use tidegate_domain::limits::{Count, Counted, Quota, QuotaCache, QuotaRule, QuotaWindow, Ticket};
 use tidegate_domain::{
-    Admission, Admitted, Advanced, Claim, ClaimRequest, Counts, Durability, Health, Ledger, LedgerError,
-    MessageId, MessageRecord, OnLimit, Settled, Settlement, UserId,
+    Admission, Admitted, Advanced, Claim, ClaimRequest, Counts, Durability, Health, Lane, Ledger,
+    LedgerError, MessageId, MessageRecord, OnLimit, Settled, Settlement, UserId,
 };
 
 /// A ledger behind a [`QuotaCache`].
@@ -124,9 +124,9 @@ impl Ledger for Accelerated {
         Ok(asked.into_iter().filter_map(answer).collect())
     }
 
-    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+    async fn set_quota(&self, user: UserId, rule: QuotaRule) -> Result<Quota, LedgerError> {
         let (ledger, whose) = (self.ledger.clone(), user.clone());
-        self.change(user, async move { ledger.put_quota(whose, limit, window_ms).await }).await
+        self.change(user, async move { ledger.set_quota(whose, rule).await }).await
     }
 
     async fn delete_quota(&self, user: UserId) -> Result<bool, LedgerError> {
@@ -179,8 +179,11 @@ impl Ledger for Accelerated {
     }
 }
 
+/// A repetition has its answer, a later window may have room, and the quota may exempt what is urgent: all that only the
+/// ledger knows.
 fn can_be_denied(admission: &Admission) -> bool {
-    admission.idempotency.is_none() && admission.on_limit == OnLimit::Deny
+    let plain = admission.idempotency.is_none() && admission.on_limit == OnLimit::Deny;
+    plain && admission.lane != Lane::High
 }
 
 /// As the ledger would have said it.

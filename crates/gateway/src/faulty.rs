@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::*;
 use tidegate_testkit::{ModelLedger, Setup};
 
@@ -110,9 +110,9 @@ impl Ledger for FaultyLedger {
         self.ledger.advance(batch, lease_ms).await
     }
 
-    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
+    async fn set_quota(&self, user: UserId, rule: QuotaRule) -> Result<Quota, LedgerError> {
         self.fault()?;
-        self.ledger.put_quota(user, limit, window_ms).await
+        self.ledger.set_quota(user, rule).await
     }
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {

@@ -16,6 +16,7 @@ mod messages;
 mod metrics;
 mod options;
 mod policies;
+pub mod priority;
 mod query;
 mod queue;
 mod quota;

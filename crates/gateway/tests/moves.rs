@@ -63,6 +63,7 @@ fn in_directory(dir: &Path, setup: &Setup) -> embedded::Options {
         slots_max: setup.slots_max,
         slot_retention_ms: setup.slot_retention_ms,
         queue_rules: setup.queue_rules.clone(),
+        queue_forget_after_ms: setup.queue_forget_after_ms,
         retention_ms: RETENTION_MS,
         ..embedded::Options::new(dir)
     }
@@ -83,6 +84,7 @@ fn in_database(name: &str, setup: &Setup) -> postgres::Options {
         slots_max: setup.slots_max as u64,
         slot_retention_ms: setup.slot_retention_ms,
         queue_rules: setup.queue_rules.clone(),
+        queue_forget_after_ms: setup.queue_forget_after_ms,
         retention_ms: RETENTION_MS,
         sweep_every: Duration::from_secs(600),
         session_hook: Some(told),
@@ -189,6 +191,8 @@ cases!(
     a_requeued_message_keeps_its_new_place,
     a_lease_from_before_settles_nothing_and_tokens_go_on,
     what_is_erased_stays_so_in_another_ledger,
+    a_forgotten_queue_stays_so_and_what_ended_there_is_found,
+    a_quotas_exemption_comes_along,
 );
 
 async fn run(source: Place, target: Place, case: impl AsyncFnOnce(&Harness, Place)) {

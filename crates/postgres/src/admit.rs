@@ -79,12 +79,14 @@ fn answers(core: &Core, sheet: &Sheet<'_>, row: &Row) -> Result<Vec<Admitted>, L
     let at: i64 = row.get(1);
     let (seqs, ats, dues) = (column(2), column(3), column(4));
     let (maxima, windows, counts, sinces) = (column(5), column(6), column(7), column(8));
+    let exempts = row.get::<_, Option<Vec<Option<bool>>>>(9).unwrap_or_default();
     let quota = |charge: Charge, count: Option<i64>, since: Option<i64>| {
         Some(Quota {
             limit: small(maxima.get(charge.place)?),
             window_ms: unsigned(windows.get(charge.place)?),
             count: small(count?),
             since: Timestamp::from_millis(since?),
+            exempts_high: exempts.get(charge.place).copied().flatten().unwrap_or_default(),
         })
     };
     let Some(verdicts) = row.get::<_, Option<Vec<i16>>>(0) else {

@@ -1,5 +1,5 @@
 use async_trait::async_trait;
-use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Admission, Admitted, Advanced, Claim, ClaimRequest, Counts, Durability, Health, Ledger, LedgerError,
     MessageId, MessageRecord, Settled, Settlement, UserId,
@@ -31,8 +31,8 @@ impl Ledger for Postgres {
         self.settlements.call(batch.into_iter().map(step).collect()).await
     }
 
-    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
-        self.core.put_quota(user, limit, window_ms).await
+    async fn set_quota(&self, user: UserId, rule: QuotaRule) -> Result<Quota, LedgerError> {
+        self.core.set_quota(user, rule).await
     }
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {

@@ -1,17 +1,17 @@
-use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{LedgerError, Timestamp, UserId};
 use tokio_postgres::Row;
 
 use crate::codes::{duration, nonsense, small, unsigned};
 use crate::open::Core;
 
-const COLUMNS: &str = "user_id, max, window_ms, count, since";
+const COLUMNS: &str = "user_id, max, window_ms, count, since, exempts_high";
 
 impl Core {
-    pub async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
-        let sql = format!("SELECT {COLUMNS} FROM put_quota($1, $2, $3)");
-        let rows =
-            self.write(&sql, &[&user.as_str(), &i64::from(limit), &duration(window_ms.max(1))]).await?;
+    pub async fn set_quota(&self, user: UserId, rule: QuotaRule) -> Result<Quota, LedgerError> {
+        let sql = format!("SELECT {COLUMNS} FROM put_quota($1, $2, $3, $4)");
+        let (max, window_ms) = (i64::from(rule.limit), duration(rule.window_ms.max(1)));
+        let rows = self.write(&sql, &[&user.as_str(), &max, &window_ms, &rule.exempts_high]).await?;
         let row = rows.first().ok_or_else(|| nonsense("quota", "nothing"))?;
         Ok(quota(row))
     }
@@ -49,5 +49,6 @@ fn quota(row: &Row) -> Quota {
         window_ms: unsigned(row.get(2)),
         count: small(row.get(3)),
         since: Timestamp::from_millis(row.get(4)),
+        exempts_high: row.get(5),
     }
 }

@@ -69,7 +69,7 @@ fn user(name: &str) -> UserId {
 
 /// A minute into a window of an hour.
 fn window(limit: u32, count: u32) -> QuotaWindow {
-    let quota = Quota { limit, window_ms: HOUR_MS, count, since: BEGUN };
+    let quota = Quota { count, ..Quota::new(limit, HOUR_MS, BEGUN) };
     QuotaWindow { quota, at: BEGUN.plus_ms(60_000) }
 }
 

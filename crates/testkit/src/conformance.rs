@@ -20,6 +20,7 @@ pub mod claims;
 pub mod dead_letters;
 pub mod deferrals;
 pub mod erasure;
+pub mod exemptions;
 pub mod expiry;
 pub mod extensions;
 pub mod forgetting;
@@ -88,6 +89,10 @@ macro_rules! conformance_cases {
             quotas::a_batch_is_charged_in_order,
             quotas::users_do_not_share_a_quota,
             quotas::a_clock_set_back_neither_adds_quota_nor_shuts_out,
+            exemptions::urgent_messages_take_what_is_there_and_pass_without_it,
+            exemptions::an_exempt_message_is_not_deferred,
+            exemptions::of_a_batch_only_what_is_exempt_passes_a_full_window,
+            exemptions::an_exemption_survives_a_reopen_and_ends_with_its_quota,
             deferrals::over_the_quota_it_is_due_when_the_next_window_begins,
             deferrals::within_the_quota_nothing_is_deferred,
             deferrals::deferred_messages_fill_window_after_window,

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Admission, Admitted, Advanced, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health,
     Ledger, LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement,
@@ -104,8 +104,8 @@ impl Ledger for ModelLedger {
         Ok(batch.into_iter().map(|settlement| rules.advance(settlement, lease_ms, now)).collect())
     }
 
-    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
-        Ok(self.rules().put_quota(user, limit, window_ms, self.setup.clock.now()))
+    async fn set_quota(&self, user: UserId, rule: QuotaRule) -> Result<Quota, LedgerError> {
+        Ok(self.rules().put_quota(user, rule, self.setup.clock.now()))
     }
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {

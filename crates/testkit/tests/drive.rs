@@ -4,8 +4,8 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Acked, Admission, Admitted, Advanced, Begun, Cancelled, Claim, ClaimRequest, Counts, Durability, EventId,
     Extension, Filter, Forecast, Health, Ledger, LedgerError, Listing, MessageId, MessageRecord, Page,
@@ -210,8 +210,8 @@ impl Ledger for Faulty {
         Ok(advanced)
     }
 
-    async fn put_quota(&self, user: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
-        self.inner.put_quota(user, limit, window_ms).await
+    async fn set_quota(&self, user: UserId, rule: QuotaRule) -> Result<Quota, LedgerError> {
+        self.inner.set_quota(user, rule).await
     }
 
     async fn quota(&self, user: UserId) -> Result<Option<Quota>, LedgerError> {

@@ -1,8 +1,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Acked, Admission, Admitted, Begun, Cancelled, ClaimRequest, Clock, Counts, Durability, EventId,
     Extension, Forecast, LedgerError, MessageId, QueueCounts, QueueName, Released, Requeue, Requeued,
@@ -49,8 +49,7 @@ pub(super) enum Change {
     },
     PutQuota {
         user: UserId,
-        limit: u32,
-        window_ms: u64,
+        rule: QuotaRule,
     },
     DeleteQuota(UserId),
     Pop {
@@ -235,8 +234,8 @@ impl Engine {
                     };
                     Changed::Advanced { steps: batch.into_iter().map(advance).collect(), lease_ms }
                 }
-                Change::PutQuota { user, limit, window_ms } => {
-                    Changed::Quota(book.put_quota(user, limit, window_ms, now, &mut group))
+                Change::PutQuota { user, rule } => {
+                    Changed::Quota(book.put_quota(user, rule, now, &mut group))
                 }
                 Change::Reserve(batch) => Changed::Reserved(
                     batch.into_iter().map(|reservation| book.reserve(reservation, now, &mut group)).collect(),

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
 use hashbrown::{HashMap, HashSet};
-use tidegate_domain::limits::{Charge, Deferrals, Quota};
-use tidegate_domain::{Admitted, OnLimit, Timestamp, UserId};
+use tidegate_domain::limits::{Charge, Deferrals, Quota, QuotaRule};
+use tidegate_domain::{Admitted, Lane, OnLimit, Timestamp, UserId};
 
 use super::rows::{ChargeRow, QuotaRow};
 
@@ -44,6 +44,7 @@ impl Quotas {
     pub(super) fn charge(
         &mut self,
         user: UserId,
+        lane: Lane,
         on_limit: OnLimit,
         now: Timestamp,
     ) -> Result<(Charged, Before), Admitted> {
@@ -53,6 +54,10 @@ impl Quotas {
         let before = account.clone();
         let (row, deferred_to) = match (account.quota.charge(&mut account.deferrals, now), on_limit) {
             (Charge::Passed, _) => ((account.quota.count, account.quota.since), None),
+            // Uncounted: the window is full.
+            (Charge::Denied { .. }, _) if account.quota.lets_pass(lane) => {
+                ((account.quota.count, account.quota.since), None)
+            }
             (Charge::Denied { retry_after_ms }, on_limit) => {
                 let quota = account.quota;
                 let denied = Admitted::OverQuota { retry_after_ms, at: now, quota };
@@ -71,16 +76,10 @@ impl Quotas {
         Ok((Charged { row, quota, deferred_to }, Before(user, Some(before))))
     }
 
-    pub(super) fn put(
-        &mut self,
-        user: UserId,
-        limit: u32,
-        window_ms: u64,
-        now: Timestamp,
-    ) -> (Account, Before) {
+    pub(super) fn put(&mut self, user: UserId, rule: QuotaRule, now: Timestamp) -> (Account, Before) {
         let former = self.accounts.get(&user).map(|account| account.deferrals.clone());
         let mut deferrals = former.unwrap_or_default();
-        let quota = Quota::reconfigure(limit, window_ms, now, &mut deferrals);
+        let quota = Quota::reconfigure(rule, now, &mut deferrals);
         let account = Account { quota, deferrals };
         let before = self.set(&user, Some(account.clone()));
         (account, Before(user, before))

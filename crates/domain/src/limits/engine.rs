@@ -43,6 +43,8 @@ pub struct InForce {
 pub struct Asked<'a> {
     pub policy: &'a InForce,
     pub key: &'a str,
+    /// The policy lets this request pass whatever the bucket holds, and takes from it what is there.
+    pub exempt: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -106,8 +108,50 @@ impl Policies {
         Ok(())
     }
 
-    /// All that asked are taken from, or none is.
+    /// All that asked are taken from, or none is. Those that exempt the request are taken from when the others let it
+    /// pass, and have no say.
     pub async fn decide(&self, asked: &[Asked<'_>]) -> Verdict {
+        if asked.iter().all(|asked| !asked.exempt) {
+            return self.decide_bound(asked).await;
+        }
+        let bound = asked.iter().copied().enumerate().filter(|(_, asked)| !asked.exempt);
+        let (places, bound): (Vec<_>, Vec<_>) = bound.unzip();
+        let mut verdict = Verdict { passed: true, degraded: false, tightest: None };
+        if !bound.is_empty() {
+            verdict = self.decide_bound(&bound).await;
+        }
+        if let Some(tightest) = &mut verdict.tightest {
+            tightest.place = places[tightest.place];
+        }
+        if verdict.passed {
+            for exempt in asked.iter().filter(|asked| asked.exempt) {
+                verdict.degraded |= !self.take_what_is_there(exempt).await;
+            }
+        }
+        verdict
+    }
+
+    /// False when the store could not be asked.
+    async fn take_what_is_there(&self, asked: &Asked<'_>) -> bool {
+        let (tally, take) = (&asked.policy.tally, Take { policy: asked.policy.id, key: asked.key });
+        match self.buckets.take(&[take]).await {
+            Ok(taken) => {
+                self.remember(std::slice::from_ref(asked), &taken);
+                match taken.standings.first().is_some_and(|standing| standing.lacked) {
+                    true => tally.exempted(),
+                    false => tally.allowed(),
+                }
+                true
+            }
+            Err(BucketsError::Unavailable(_)) => {
+                tally.degraded();
+                tally.exempted();
+                false
+            }
+        }
+    }
+
+    async fn decide_bound(&self, asked: &[Asked<'_>]) -> Verdict {
         let takes: Vec<_> =
             asked.iter().map(|asked| Take { policy: asked.policy.id, key: asked.key }).collect();
         match self.buckets.take(&takes).await {

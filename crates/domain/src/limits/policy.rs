@@ -17,6 +17,8 @@ pub struct Policy {
     pub refill_per_second: f64,
     pub rule: BucketRule,
     pub fail: FailStrategy,
+    /// Whether requests that bring messages of the high lane pass when the bucket lacks tokens.
+    pub exempts_high: bool,
 }
 
 /// Letters, digits, `.`, `_` and `-`: fit for a header, a metric's label, a path and a store's key as it is.
@@ -130,6 +132,7 @@ mod tests {
             refill_per_second: 1.0,
             rule: BucketRule::new(1, 1.0, 1, false).unwrap(),
             fail: FailStrategy::Open,
+            exempts_high: false,
         };
         assert!(policy.is_about("GET", "/api/send") && !policy.is_about("GET", "/metrics"));
         policy.methods = Some(vec!["POST".into(), "PUT".into()]);

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use crate::Timestamp;
+use crate::{Lane, Timestamp};
 
 /// A fixed window per user, refreshed lazily: nothing runs in the background, the first charge after the
 /// window's end opens the next one.
@@ -10,6 +10,17 @@ pub struct Quota {
     pub window_ms: u64,
     pub count: u32,
     pub since: Timestamp,
+    /// Whether messages of the high lane pass when the window is full, uncounted.
+    pub exempts_high: bool,
+}
+
+/// A quota as it is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaRule {
+    pub limit: u32,
+    pub window_ms: u64,
+    /// Messages of the high lane are never denied nor deferred: they take what is there of the window, and pass without it.
+    pub exempts_high: bool,
 }
 
 /// Later windows that already hold deferred messages, by when they begin. They follow one another without gaps:
@@ -28,7 +39,7 @@ pub enum Charge {
 impl Quota {
     /// Configuring resets the count and opens a window at `now`.
     pub const fn new(limit: u32, window_ms: u64, now: Timestamp) -> Self {
-        Self { limit, window_ms, count: 0, since: now }
+        Self { limit, window_ms, count: 0, since: now, exempts_high: false }
     }
 
     /// Counts one message, or says how long until the window ends.
@@ -84,8 +95,9 @@ impl Quota {
 
     /// A new limit or window for the same user: a fresh window at `now`. What was deferred stays due when it was,
     /// and counts against the windows it now falls into.
-    pub fn reconfigure(limit: u32, window_ms: u64, now: Timestamp, deferrals: &mut Deferrals) -> Self {
-        let mut quota = Self::new(limit, window_ms, now);
+    pub fn reconfigure(rule: QuotaRule, now: Timestamp, deferrals: &mut Deferrals) -> Self {
+        let QuotaRule { limit, window_ms, exempts_high } = rule;
+        let mut quota = Self { exempts_high, ..Self::new(limit, window_ms, now) };
         let former = std::mem::take(&mut deferrals.windows);
         for (begins, count) in former.into_iter().filter(|(begins, _)| *begins > now) {
             match begins.since_ms(now) / window_ms {
@@ -102,6 +114,11 @@ impl Quota {
     pub fn deleted(&self, deferrals: &mut Deferrals, now: Timestamp) -> Option<Self> {
         deferrals.windows.retain(|(begins, count)| *begins > now && *count > 0);
         (!deferrals.is_empty()).then_some(Self { limit: 0, count: 0, ..*self })
+    }
+
+    /// Whether a message passes even when the window is full.
+    pub fn lets_pass(&self, lane: Lane) -> bool {
+        self.exempts_high && lane == Lane::High
     }
 
     pub const fn is_deleted(&self) -> bool {
@@ -199,6 +216,10 @@ mod tests {
         Timestamp::from_millis(ms)
     }
 
+    fn rule(limit: u32, window_ms: u64) -> QuotaRule {
+        QuotaRule { limit, window_ms, exempts_high: false }
+    }
+
     #[test]
     fn the_window_opens_again_exactly_when_it_has_elapsed() {
         let mut quota = Quota::new(2, 60_000, at(0));
@@ -211,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_neither_adds_room_nor_shuts_the_user_out() {
-        let mut quota = Quota { limit: 2, window_ms: 60_000, count: 1, since: at(1_000_000) };
+        let mut quota = Quota { count: 1, ..Quota::new(2, 60_000, at(1_000_000)) };
         assert_eq!(charge(&mut quota, at(5_000)), Charge::Passed);
         assert_eq!(charge(&mut quota, at(5_000)), Charge::Denied { retry_after_ms: 60_000 });
         assert_eq!(charge(&mut quota, at(65_000)), Charge::Passed);
@@ -253,7 +274,7 @@ mod tests {
         let left = quota.deleted(&mut deferrals, at(2_000)).unwrap();
         assert!(left.is_deleted() && !quota.is_deleted());
         assert_eq!(deferrals.windows().collect::<Vec<_>>(), [(at(3_000), 1)]);
-        let mut again = Quota::reconfigure(1, 1_000, at(2_000), &mut deferrals);
+        let mut again = Quota::reconfigure(rule(1, 1_000), at(2_000), &mut deferrals);
         assert_eq!(again.charge(&mut deferrals, at(2_000)), Charge::Passed);
         assert_eq!(again.defer(&mut deferrals, at(2_000), 10_000), Some((at(4_000), 1)));
         assert_eq!(quota.deleted(&mut deferrals, at(9_000)), None);
@@ -265,7 +286,7 @@ mod tests {
         for _ in 0..4 {
             quota.defer(&mut deferrals, at(0), 10_000).unwrap();
         }
-        let mut quota = Quota::reconfigure(3, 2_000, at(500), &mut deferrals);
+        let mut quota = Quota::reconfigure(rule(3, 2_000), at(500), &mut deferrals);
         // Due at 1,000 and 2,000: in the window until 2,500. At 3,000 and 4,000: in the next.
         assert_eq!(quota.count, 2);
         assert_eq!(quota.charge(&mut deferrals, at(600)), Charge::Passed);

@@ -18,6 +18,7 @@ pub struct Tally {
     denied: AtomicU64,
     degraded: AtomicU64,
     shadow_denied: AtomicU64,
+    exempted: AtomicU64,
     denied_keys: Mutex<Vec<DeniedKey>>,
 }
 
@@ -40,6 +41,8 @@ pub struct Outcomes {
     pub degraded: u64,
     /// Requests that this policy would have denied, were it not in the shadow.
     pub shadow_denied: u64,
+    /// Requests that passed without tokens, for their priority.
+    pub exempted: u64,
 }
 
 /// A key and how often it was denied: at most `denied` times, at least `denied - over` times.
@@ -57,6 +60,7 @@ impl Tally {
             denied: self.denied.load(Ordering::Relaxed),
             degraded: self.degraded.load(Ordering::Relaxed),
             shadow_denied: self.shadow_denied.load(Ordering::Relaxed),
+            exempted: self.exempted.load(Ordering::Relaxed),
         }
     }
 
@@ -73,6 +77,10 @@ impl Tally {
 
     pub(super) fn degraded(&self) {
         self.degraded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn exempted(&self) {
+        self.exempted.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn denied(&self, key: &str, shadow: bool) {

@@ -86,6 +86,7 @@ fn policy(fail: FailStrategy) -> Policy {
         refill_per_second: 1.0,
         rule: BucketRule::new(10, 1.0, 1, false).unwrap(),
         fail,
+        exempts_high: false,
     }
 }
 
@@ -96,7 +97,12 @@ async fn ask(fail: FailStrategy) -> (Response, String) {
 async fn ask_for(path: &str, fail: FailStrategy) -> (Response, String) {
     let policies = Arc::new(Policies::new(Arc::new(Away)).falling_back_on(Arc::new(Drained)));
     policies.replace(vec![policy(fail)]).await.unwrap();
-    let options = GateOptions { trusted_proxies: Vec::new(), ipv6_prefix: 64, headers: HeaderStyle::Legacy };
+    let options = GateOptions {
+        trusted_proxies: Vec::new(),
+        ipv6_prefix: 64,
+        headers: HeaderStyle::Legacy,
+        prioritized: |_| false,
+    };
     let second = Duration::from_secs(1);
     let limits = Limits {
         connections_max: 1,
@@ -159,7 +165,12 @@ async fn without_the_store_a_policy_that_falls_back_tells_its_share() {
 
 #[test]
 fn clients_are_found_by_what_people_call_them() {
-    let options = GateOptions { trusted_proxies: Vec::new(), ipv6_prefix: 64, headers: HeaderStyle::Off };
+    let options = GateOptions {
+        trusted_proxies: Vec::new(),
+        ipv6_prefix: 64,
+        headers: HeaderStyle::Off,
+        prioritized: |_| false,
+    };
     let key = |strategy: KeyStrategy, text: &str| {
         options.key_named(&Policy { key: strategy, ..policy(FailStrategy::Open) }, text)
     };

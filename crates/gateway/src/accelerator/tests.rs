@@ -116,6 +116,26 @@ async fn a_denial_is_the_ledgers_own_and_the_ledger_is_not_asked() {
 }
 
 #[tokio::test]
+async fn what_is_urgent_passes_a_full_window_that_exempts_it() {
+    let site = Site::new(1).await;
+    let urgent = || Admission { lane: Lane::High, ..plain() };
+    assert!(matches!(site.send(urgent()).await, Admitted::OverQuota { .. }), "this one exempts none");
+    let rule = QuotaRule { limit: 2, window_ms: HOUR_MS, exempts_high: true };
+    site.accelerated.set_quota(alice(), rule).await.unwrap();
+    assert!(matches!(site.send(plain()).await, Admitted::Admitted { .. }));
+    site.wait_for(1).await;
+    for _ in 0..3 {
+        assert!(matches!(site.send(urgent()).await, Admitted::Admitted { .. }));
+    }
+    site.wait_for(2).await;
+    site.trip();
+    assert!(matches!(site.send(plain()).await, Admitted::OverQuota { .. }), "the others are still denied");
+    assert!(site.accelerated.denial(&plain()).await.is_some());
+    assert!(site.accelerated.denial(&urgent()).await.is_none(), "only the ledger knows");
+    site.assert_not_tripped().await;
+}
+
+#[tokio::test]
 async fn only_those_who_are_open_reach_the_ledger_and_answers_keep_their_order() {
     let site = Site::new(1).await;
     let nobody = Admission { charge: None, ..plain() };

@@ -70,6 +70,8 @@ pub struct QuotaLine {
     window_ms: u64,
     count: u32,
     since: i64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    exempts_high: bool,
     /// Later windows with deferred messages: when they begin, and how many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     deferred: Vec<(i64, u32)>,
@@ -264,6 +266,7 @@ fn quota_line(QuotaEntry { user, quota, deferrals }: &QuotaEntry) -> QuotaLine {
         window_ms: quota.window_ms,
         count: quota.count,
         since: quota.since.millis(),
+        exempts_high: quota.exempts_high,
         deferred: deferrals.windows().map(|(begins, count)| (begins.millis(), count)).collect(),
     }
 }
@@ -276,11 +279,11 @@ fn quota(line: QuotaLine) -> Result<QuotaEntry, Nonsense> {
     for (begins, count) in line.deferred {
         deferrals.restore(Timestamp::from_millis(begins), count, false);
     }
-    let QuotaLine { limit, window_ms, count, since, .. } = line;
+    let QuotaLine { limit, window_ms, count, since, exempts_high, .. } = line;
     if window_ms == 0 || window_ms > QUOTA_WINDOW_MS_MAX {
         return Err(format!("a quota's window of {window_ms} ms"));
     }
-    let quota = Quota { limit, window_ms, count, since: Timestamp::from_millis(since) };
+    let quota = Quota { count, exempts_high, ..Quota::new(limit, window_ms, Timestamp::from_millis(since)) };
     Ok(QuotaEntry { user: named("user", &line.user, UserId::new)?, quota, deferrals })
 }
 

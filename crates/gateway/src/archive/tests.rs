@@ -51,7 +51,7 @@ fn ended(status: Status, attempt: Option<(u32, u64)>) -> Fate {
 fn entries() -> Vec<Entry> {
     let mut deferrals = Deferrals::default();
     deferrals.restore(at(60_000), 3, false);
-    let quota = Quota { limit: 5, window_ms: 60_000, count: 4, since: at(1) };
+    let quota = Quota { count: 4, exempts_high: true, ..Quota::new(5, 60_000, at(1)) };
     let hours = BusinessHours::new("Europe/Berlin", &["MON".into(), "SUN".into()], "22:00", "24:00").unwrap();
     let calendar =
         Calendar { blackouts: vec![Period { from: at(1), to: at(2) }], business_hours: Some(hours) };
@@ -133,7 +133,7 @@ fn numbers_that_no_ledger_comes_to_are_refused() {
     ] {
         assert!(said.starts_with(wanted), "{said}");
     }
-    let quota = Quota { limit: 5, window_ms: 0, count: 0, since: at(1) };
+    let quota = Quota::new(5, 0, at(1));
     let entry = QuotaEntry { user: UserId::new("bob").unwrap(), quota, deferrals: Deferrals::default() };
     let mut writer = ArchiveWriter::begin(Vec::new(), &manifest()).unwrap();
     writer.write(vec![Entry::Quota(entry)]).unwrap();

@@ -13,6 +13,7 @@ pub fn read(reader: &mut Reader<'_>) -> (GateOptions, usize) {
         trusted_proxies: networks(reader, "server.trusted_proxies"),
         ipv6_prefix: u8::try_from(prefix).unwrap_or(128),
         headers: reader.one_of("limits.rate_limit_headers", &STYLES).unwrap_or(HeaderStyle::Legacy),
+        prioritized: crate::http::priority::is_claimed_on,
     };
     (gate, buckets_max)
 }

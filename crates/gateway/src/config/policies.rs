@@ -10,7 +10,7 @@ use super::layers::{Entry, Table, check_names};
 use super::problem::{Problem, choose, did_you_mean};
 
 /// Camel case as in the API, and the spelling of the rest of the file.
-const KEYS: [(&str, &str); 12] = [
+const KEYS: [(&str, &str); 13] = [
     ("name", "name"),
     ("pathPattern", "path_pattern"),
     ("methods", "methods"),
@@ -23,6 +23,7 @@ const KEYS: [(&str, &str); 12] = [
     ("failStrategy", "fail_strategy"),
     ("fallBackShare", "fall_back_share"),
     ("shadow", "shadow"),
+    ("exemptPriority", "exempt_priority"),
 ];
 
 /// They would end up, as keys, before the eyes of admins.
@@ -63,6 +64,7 @@ impl<'a> Reading<'a> {
         let key = self.key();
         let rule = self.rule();
         let fail = self.fail(rule);
+        let exempts_high = self.choice("exemptPriority", &[("high", true)]);
         let (refill_per_second, rule) = rule?;
         Some(Policy {
             name: name?,
@@ -72,6 +74,7 @@ impl<'a> Reading<'a> {
             refill_per_second,
             rule,
             fail: fail?,
+            exempts_high: exempts_high?,
         })
     }
 

@@ -80,6 +80,7 @@ fn write_policies(text: &mut String, policies: &Policies) {
             ("denied", outcomes.denied),
             ("degraded", outcomes.degraded),
             ("shadow_denied", outcomes.shadow_denied),
+            ("exempted", outcomes.exempted),
         ] {
             let _ =
                 writeln!(text, "tidegate_policy_total{{policy=\"{name}\",outcome=\"{outcome}\"}} {count}");

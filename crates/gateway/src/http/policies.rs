@@ -36,6 +36,8 @@ struct PolicyAnswer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     fall_back_capacity: Option<u32>,
     shadow: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exempt_priority: Option<&'static str>,
     counts: CountsAnswer,
     most_denied: Vec<DeniedAnswer>,
 }
@@ -47,6 +49,7 @@ struct CountsAnswer {
     denied: u64,
     degraded: u64,
     shadow_denied: u64,
+    exempted: u64,
 }
 
 /// `denied` may count up to `overcount` denials of others: the list is short.
@@ -205,11 +208,13 @@ fn policy_answer(known: &InForce) -> PolicyAnswer<'_> {
             FailStrategy::Open | FailStrategy::Closed => None,
         },
         shadow: policy.rule.shadow(),
+        exempt_priority: policy.exempts_high.then_some("high"),
         counts: CountsAnswer {
             allowed: outcomes.allowed,
             denied: outcomes.denied,
             degraded: outcomes.degraded,
             shadow_denied: outcomes.shadow_denied,
+            exempted: outcomes.exempted,
         },
         most_denied: known.tally.denied_keys().into_iter().map(denied).collect(),
     }

@@ -4,7 +4,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{Timestamp, UserId};
 use tidegate_edge::{ApiError, Audit, FieldError, Principal, read_json};
 
@@ -18,6 +18,7 @@ const LIMIT_MAX: u32 = 1_000_000_000;
 /// A year.
 const WINDOW_MINUTES_MAX: u32 = 525_600;
 
+const EXEMPT_PRIORITY: Name = Name::new("exemptPriority", "exempt_priority");
 const AFTER: Name = Name::new("after", "after");
 const LIMIT: Name = Name::new("limit", "limit");
 const PAGE: usize = 100;
@@ -35,6 +36,8 @@ struct QuotaAnswer<'a> {
     last_refresh_time: String,
     /// When the window that a send would be counted in now ends.
     reset_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exempt_priority: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,12 +62,15 @@ pub async fn put(
     let user = fields.user_id(USER_ID);
     let limit = fields.whole(RATE_LIMIT, 1..=LIMIT_MAX);
     let minutes = fields.whole(TIME_WINDOW, 1..=WINDOW_MINUTES_MAX);
+    let exempts_high = fields.parsed_or(EXEMPT_PRIORITY, || false, exempted);
     fields.finish()?;
-    let (Some(user), Some(limit), Some(minutes)) = (user, limit, minutes) else {
+    let (Some(user), Some(limit), Some(minutes), Some(exempts_high)) = (user, limit, minutes, exempts_high)
+    else {
         return Err(ApiError::internal("a field without a value and without a fault"));
     };
     let window_ms = u64::from(minutes) * MINUTE_MS;
-    let quota = gateway.ledger.put_quota(user.clone(), limit, window_ms).await.map_err(from_ledger)?;
+    let rule = QuotaRule { limit, window_ms, exempts_high };
+    let quota = gateway.ledger.set_quota(user.clone(), rule).await.map_err(from_ledger)?;
     audit.record("quota set", format_args!("{user}, {limit} in {minutes} minutes"));
     let mut response = json(StatusCode::OK, &answer(&user, &quota, quota.since))?;
     put_durability(response.headers_mut(), gateway.ledger.durability());
@@ -149,11 +155,17 @@ fn answer<'a>(user: &'a UserId, quota: &Quota, now: Timestamp) -> QuotaAnswer<'a
         remaining,
         last_refresh_time: iso(quota.since),
         reset_at: iso(now.plus_ms(quota.resets_in_ms(now))),
+        exempt_priority: quota.exempts_high.then_some("high"),
     }
 }
 
 fn user_id(text: &str) -> Result<UserId, ApiError> {
     UserId::new(text).map_err(|wrong| ApiError::invalid_fields(vec![FieldError::new("userId", wrong.0)]))
+}
+
+/// The others would only be ahead of themselves.
+fn exempted(text: &str) -> Result<bool, &'static str> {
+    if text.eq_ignore_ascii_case("high") { Ok(true) } else { Err("must be high, or left out") }
 }
 
 fn page_size(text: &str) -> Result<usize, String> {

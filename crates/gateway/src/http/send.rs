@@ -18,6 +18,7 @@ use super::bus::put_degraded;
 use super::failure::{check_writable, from_ledger, overloaded};
 use super::fields::{Fields, MESSAGE, ON_LIMIT, PRIORITY, USER_ID};
 use super::idempotency::{Keyed, REPLAY, note_duplicate};
+use super::priority::Claim;
 use super::quota::unknown_user;
 use super::{Gateway, idempotency, trace};
 
@@ -83,8 +84,10 @@ async fn admit(
     };
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
     let trace = trace::of_request(request.headers());
+    let claim = Claim::of_request(request.headers())?;
     let order = Order::read(Fields::new(read_json(request, &gateway.limits).await?))?;
     let admission = order.admission(gateway, (&principal.name, key.as_deref()), trace.as_deref());
+    claim.check([&admission])?;
     if let (Some(accelerated), Err(unavailable)) = (&gateway.accelerated, writable) {
         let denial = accelerated.denial(&admission).await.ok_or(unavailable)?;
         return order.answer(gateway, denial).await;

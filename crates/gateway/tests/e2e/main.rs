@@ -16,6 +16,7 @@ mod delivery;
 mod disk;
 mod edges;
 mod erasure;
+mod exemptions;
 mod first_flow;
 mod forgotten_queues;
 mod full_disk;

@@ -94,7 +94,10 @@ fn the_most_denied_are_shown_and_can_be_let_go() {
     }
     let shown = gateway.get("/admin/policies").json();
     let policy = &shown["policies"][0];
-    assert_eq!(policy["counts"], json!({"allowed": 3, "denied": 5, "degraded": 0, "shadowDenied": 0}));
+    assert_eq!(
+        policy["counts"],
+        json!({"allowed": 3, "denied": 5, "degraded": 0, "shadowDenied": 0, "exempted": 0})
+    );
     assert_eq!(
         (&policy["mostDenied"][0]["denied"], &policy["mostDenied"][1]["denied"]),
         (&json!(3), &json!(2))

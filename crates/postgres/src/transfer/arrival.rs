@@ -213,11 +213,12 @@ impl Arrival {
                 windows.map(|(begins, count)| (begins.millis(), i64::from(count))).unzip();
             let (max, count) = (i64::from(quota.limit), i64::from(quota.count));
             let user = entry.user.as_str().to_owned();
-            values![user, max, duration(quota.window_ms), count, quota.since.millis(), begins, counts]
+            let (window_ms, since) = (duration(quota.window_ms), quota.since.millis());
+            values![user, max, window_ms, count, since, begins, counts, quota.exempts_high]
         };
         const I: Type = Type::INT8;
-        let types = [Type::TEXT, I, I, I, I, Type::INT8_ARRAY, Type::INT8_ARRAY];
-        let table = "quota (user_id, max, window_ms, count, since, later_at, later)";
+        let types = [Type::TEXT, I, I, I, I, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::BOOL];
+        let table = "quota (user_id, max, window_ms, count, since, later_at, later, exempts_high)";
         self.copy(table, &types, quotas.iter().map(row).collect()).await
     }
 

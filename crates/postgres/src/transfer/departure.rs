@@ -29,7 +29,7 @@ type Stage = (&'static str, fn(&Row, u32) -> Result<Entry, tidegate_domain::Ledg
 const STAGES: [Stage; 6] = [
     ("SELECT name, paused FROM queue WHERE $1::bigint + $2::bigint IS NOT NULL ORDER BY name", rows::queue),
     (
-        "SELECT user_id, max, window_ms, count, since, later_at, later FROM quota \
+        "SELECT user_id, max, window_ms, count, since, later_at, later, exempts_high FROM quota \
          WHERE $1::bigint + $2::bigint IS NOT NULL ORDER BY user_id",
         rows::quota,
     ),

@@ -44,6 +44,7 @@ pub(super) fn quota(row: &Row, _: u32) -> Read<Entry> {
         window_ms: unsigned(row.get(2)),
         count: small(row.get(3)),
         since: time(row.get(4)),
+        exempts_high: row.get(7),
     };
     let (begins, counts): (Vec<i64>, Vec<i64>) = (row.get(5), row.get(6));
     let mut deferrals = Deferrals::default();

@@ -90,7 +90,8 @@ fn window_of(numbers: &[i64]) -> Option<QuotaWindow> {
     let unsigned = |number: i64| u64::try_from(number).ok();
     let (window_ms, ends_at) = (unsigned(window_ms)?, Timestamp::from_millis(ends_at_ms));
     let (limit, count) = (u32::try_from(limit).ok()?, u32::try_from(count).ok()?);
-    let quota = Quota { limit, window_ms, count, since: ends_at.minus_ms(window_ms) };
+    // The hash does not know whom the quota exempts; it decides about no message that may be.
+    let quota = Quota { count, ..Quota::new(limit, window_ms, ends_at.minus_ms(window_ms)) };
     Some(QuotaWindow { quota, at: ends_at.minus_ms(unsigned(rest_ms)?) })
 }
 

@@ -17,7 +17,7 @@ pub async fn over_the_quota_it_is_due_when_the_next_window_begins(h: &Harness) {
     let answer = h.admit_one(deferred("later", DAY_MS)).await;
     let Admitted::Deferred { id, at, due, quota } = answer else { panic!("{answer:?}") };
     assert_eq!((at, due), (h.clock.now(), since.plus_ms(MINUTE_MS)));
-    assert_eq!(quota, Quota { limit: 1, window_ms: MINUTE_MS, count: 1, since });
+    assert_eq!(quota, Quota { limit: 1, window_ms: MINUTE_MS, count: 1, since, exempts_high: false });
     assert_eq!(h.record(id).await.due_at, due);
     assert_eq!(h.deliver_all().await, ["now"]);
     h.clock.advance_ms(50_000 - 1);

@@ -1,10 +1,11 @@
 //! What a move must not lose, in either direction. `target` is empty.
 
-use tidegate_domain::{Cancelled, Requeued, Settled};
+use tidegate_domain::limits::QuotaRule;
+use tidegate_domain::{Cancelled, Filter, Lane, Requeued, Settled};
 
 use super::erasure::{assert_erased, secret};
 use super::queue_steps::requeue_of;
-use super::steps::{retry, sms, text};
+use super::steps::{queue, retry, sms, text, user};
 use crate::{Backend, Harness, transfer};
 
 pub async fn a_requeued_message_keeps_its_new_place(h: &Harness, target: impl Backend) {
@@ -34,6 +35,34 @@ pub async fn a_lease_from_before_settles_nothing_and_tokens_go_on(h: &Harness, t
     let next = h.put(sms("b").to("ann")).await;
     assert!(next > id && next.salt() == id.salt());
     h.deliver(&h.claim_one().await).await;
+}
+
+pub async fn a_forgotten_queue_stays_so_and_what_ended_there_is_found(h: &Harness, target: impl Backend) {
+    let id = h.put(sms("a").on("jobs")).await;
+    assert_eq!(h.pop_from("jobs", 9).await.len(), 1);
+    let dead = h.put_dead(sms("dead")).await;
+    h.put(sms("b").on("other")).await;
+    h.forget_idle_queues().await;
+    h.move_to(target).await.expect("a move");
+    let names: Vec<_> = h.queue_counts().await.into_iter().map(|counts| counts.queue).collect();
+    assert_eq!(names, [queue("other")]);
+    assert_eq!(h.record(id).await.queue, queue("jobs"));
+    let again = h.put(sms("c").on("jobs")).await;
+    let of_jobs = Filter { queue: Some(queue("jobs")), ..Filter::default() };
+    let found: Vec<_> = h.list(of_jobs, 9).await.iter().map(|record| record.id).collect();
+    assert_eq!(found, [id, again]);
+    assert_eq!(h.requeue(requeue_of(dead)).await, Requeued::Requeued);
+    assert_eq!(h.deliver_all().await, ["dead"]);
+}
+
+pub async fn a_quotas_exemption_comes_along(h: &Harness, target: impl Backend) {
+    let rule = QuotaRule { limit: 1, window_ms: 60_000, exempts_high: true };
+    h.ledger().set_quota(user("ann"), rule).await.expect("set_quota");
+    h.put(sms("a").charged_to("ann")).await;
+    let before = h.quota_of("ann").await;
+    h.move_to(target).await.expect("a move");
+    assert_eq!(h.quota_of("ann").await, before);
+    h.put(sms("b").charged_to("ann").lane(Lane::High)).await;
 }
 
 /// An erased message is erased in the ledger that it is moved to.

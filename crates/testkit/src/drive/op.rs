@@ -27,6 +27,7 @@ pub enum Op {
         user: u8,
         limit: u32,
         window_ms: u64,
+        exempts_high: bool,
     },
     DeleteQuota {
         user: u8,
@@ -68,6 +69,12 @@ pub struct Settle {
     pub latency_ms: u64,
 }
 
+pub(super) fn put_quota() -> impl Strategy<Value = Op> {
+    (0..3u8, 1..6u32, select(vec![1, 100, 60_000]), any::<bool>()).prop_map(
+        |(user, limit, window_ms, exempts_high)| Op::PutQuota { user, limit, window_ms, exempts_high },
+    )
+}
+
 /// Sequences that admit, claim and settle a lot, and jump in time now and then.
 pub fn ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
@@ -79,8 +86,7 @@ pub fn ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(batch, lease_ms)| Op::Advance { batch, lease_ms }),
         8 => transit_op(2),
         4 => advance_ms().prop_map(Op::AdvanceMs),
-        2 => (0..3u8, 1..6u32, select(vec![1, 100, 60_000]))
-            .prop_map(|(user, limit, window_ms)| Op::PutQuota { user, limit, window_ms }),
+        2 => put_quota(),
         1 => prop_oneof![
             (0..3u8).prop_map(|user| Op::DeleteQuota { user }),
             (0..4usize).prop_map(|max| Op::ListQuotas { max }),

@@ -1,5 +1,5 @@
 use anyhow::{Context, ensure};
-use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Admitted, Advanced, Claim, ClaimRequest, Clock, Due, Ledger, MessageId, MessageRecord, OnLimit, Queues,
     Settlement, Status, Timestamp,
@@ -42,10 +42,12 @@ impl<'a> Pair<'a> {
             Op::Settle(batch) => self.settle(batch).await?,
             Op::Advance { batch, lease_ms } => self.advance(batch, *lease_ms).await?,
             Op::AdvanceMs(ms) => self.subject.clock.advance_ms(*ms),
-            Op::PutQuota { user, limit, window_ms } => {
+            Op::PutQuota { user, limit, window_ms, exempts_high } => {
+                let (limit, window_ms, exempts_high) = (*limit, *window_ms, *exempts_high);
+                let rule = QuotaRule { limit, window_ms, exempts_high };
                 let user = crate::conformance::user(&format!("user{user}"));
-                let ours = self.subject.ledger().put_quota(user.clone(), *limit, *window_ms).await?;
-                agree(&ours, &self.model.put_quota(user, *limit, *window_ms).await?)?;
+                let ours = self.subject.ledger().set_quota(user.clone(), rule).await?;
+                agree(&ours, &self.model.set_quota(user, rule).await?)?;
             }
             Op::DeleteQuota { user } => {
                 let user = crate::conformance::user(&format!("user{user}"));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tidegate_domain::{Lane, Outcome, Status};
 
-use super::op::{Admit, Op, Settle, admit, advance_ms, settle};
+use super::op::{Admit, Op, Settle, admit, advance_ms, put_quota, settle};
 use super::queues::{Pick, QueueOp};
 use super::transit::transit_op;
 
@@ -22,8 +22,7 @@ pub fn queue_ops(length_max: usize) -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(batch, lease_ms)| Op::Advance { batch, lease_ms }),
         7 => transit_op(QUEUES),
         4 => advance_ms().prop_map(Op::AdvanceMs),
-        1 => (0..3u8, 1..6u32, select(vec![1, 100, 60_000]))
-            .prop_map(|(user, limit, window_ms)| Op::PutQuota { user, limit, window_ms }),
+        1 => put_quota(),
         20 => queue_op().prop_map(Op::Queues),
         4 => Just(Op::Reopen),
         1 => Just(Op::Sweep),

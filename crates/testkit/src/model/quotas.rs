@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{Timestamp, UserId};
 
 /// Later windows that deferred messages may reach into.
@@ -20,15 +20,17 @@ pub struct Account {
 }
 
 impl Account {
-    pub fn new(user: UserId, limit: u32, window_ms: u64, now: Timestamp) -> Self {
-        let quota = Quota { limit, window_ms, count: 0, since: now };
+    pub fn new(user: UserId, rule: QuotaRule, now: Timestamp) -> Self {
+        let QuotaRule { limit, window_ms, exempts_high } = rule;
+        let quota = Quota { limit, window_ms, count: 0, since: now, exempts_high };
         Self { user, quota, is_deleted: false, deferred: Vec::new(), windows: BTreeSet::new() }
     }
 
     /// A fresh window; what was deferred falls into it or into later ones.
-    pub fn reconfigure(&mut self, limit: u32, window_ms: u64, now: Timestamp) {
+    pub fn reconfigure(&mut self, rule: QuotaRule, now: Timestamp) {
+        let window_ms = rule.window_ms;
         let deferred = std::mem::take(&mut self.deferred);
-        *self = Self::new(self.user.clone(), limit, window_ms, now);
+        *self = Self::new(self.user.clone(), rule, now);
         for due in deferred.into_iter().filter(|due| *due > now) {
             match due.since_ms(now) / window_ms {
                 0 => self.quota.count += 1,

@@ -1,4 +1,4 @@
-use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Admission, Admitted, Advanced, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Idempotency,
     Lane, MessageId, MessageRecord, OnLimit, Order, Outcome, QueueName, QueueRule, Settled, Settlement,
@@ -95,6 +95,9 @@ impl Rules {
                 None => return Admitted::UnknownUser,
                 Some(account) => match (account.charge(now), admission.on_limit) {
                     (Ok(()), _) => Some(account.quota),
+                    (Err(_), _) if account.quota.exempts_high && admission.lane == Lane::High => {
+                        Some(account.quota)
+                    }
                     (Err(retry_after_ms), OnLimit::Deny) => {
                         return Admitted::OverQuota { retry_after_ms, at: now, quota: account.quota };
                     }
@@ -259,10 +262,10 @@ impl Rules {
         Settled::Done
     }
 
-    pub fn put_quota(&mut self, user: UserId, limit: u32, window_ms: u64, now: Timestamp) -> Quota {
+    pub fn put_quota(&mut self, user: UserId, rule: QuotaRule, now: Timestamp) -> Quota {
         match self.accounts.iter_mut().find(|account| account.user == user) {
-            Some(account) => account.reconfigure(limit, window_ms, now),
-            None => self.accounts.push(Account::new(user.clone(), limit, window_ms, now)),
+            Some(account) => account.reconfigure(rule, now),
+            None => self.accounts.push(Account::new(user.clone(), rule, now)),
         }
         self.quota(&user, now).expect("just put")
     }

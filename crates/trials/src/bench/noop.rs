@@ -11,8 +11,8 @@ use tidegate::config::{ChannelKind, Loaded, Sources};
 use tidegate::server::Channels;
 use tidegate_adapters::SystemClock;
 use tidegate_adapters::channels::log::LogChannel;
-use tidegate_domain::limits::Quota;
 use tidegate_domain::limits::slot::SlotRule;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Admission, Admitted, Advanced, Claim, ClaimRequest, Clock, Counts, Durability, EventId, Forecast, Health,
     Ledger, LedgerError, MessageId, MessageRecord, Released, Reservation, Reserved, Settled, Settlement,
@@ -79,8 +79,8 @@ impl Ledger for NoLedger {
         Ok(batch.iter().map(|_| Advanced { settled: Settled::LostLease, next: None }).collect())
     }
 
-    async fn put_quota(&self, _: UserId, limit: u32, window_ms: u64) -> Result<Quota, LedgerError> {
-        Ok(Quota::new(limit, window_ms, self.clock.now()))
+    async fn set_quota(&self, _: UserId, rule: QuotaRule) -> Result<Quota, LedgerError> {
+        Ok(Quota::new(rule.limit, rule.window_ms, self.clock.now()))
     }
 
     async fn quota(&self, _: UserId) -> Result<Option<Quota>, LedgerError> {

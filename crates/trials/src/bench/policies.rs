@@ -95,6 +95,7 @@ fn store(buckets_max: usize) -> anyhow::Result<Policies> {
             refill_per_second: 1_000.0,
             rule: BucketRule::new(1_000_000, 1_000.0, 1, false)?,
             fail: FailStrategy::Open,
+            exempts_high: false,
         })
     };
     at_once(engine.replace((0..POLICIES).map(policy).collect::<Result<_, _>>()?))?;
@@ -113,7 +114,7 @@ impl Ours {
     fn check(&self, key: &Arc<str>) -> bool {
         let in_force = self.0.in_force();
         let about = in_force.iter().filter(|known| known.policy.is_about("POST", "/api/send"));
-        let asked: Vec<_> = about.map(|policy| Asked { policy, key }).collect();
+        let asked: Vec<_> = about.map(|policy| Asked { policy, key, exempt: false }).collect();
         at_once(self.0.decide(&asked)).passed && asked.len() == POLICIES
     }
 }

@@ -1,6 +1,6 @@
 //! What is let in, and at whose charge.
 
-use tidegate_domain::limits::Quota;
+use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{Admission, Admitted, Due, Lane, MessageId, Timestamp, UserId, has_room};
 
 use super::super::rows::{MessageRow, QuotaRow};
@@ -35,7 +35,8 @@ impl Book {
         if !self.queues.lets_in(&admission.queue, pending, admission.lane) {
             return Admitted::QueueFull;
         }
-        let charged = match admission.charge.map(|user| self.quotas.charge(user, admission.on_limit, now)) {
+        let (lane, on_limit) = (admission.lane, admission.on_limit);
+        let charged = match admission.charge.map(|user| self.quotas.charge(user, lane, on_limit, now)) {
             None => None,
             Some(Ok((charged, before))) => {
                 group.undo.push(Undo::Quota(before));
@@ -91,13 +92,12 @@ impl Book {
     pub(in crate::embedded) fn put_quota(
         &mut self,
         user: UserId,
-        limit: u32,
-        window_ms: u64,
+        rule: QuotaRule,
         now: Timestamp,
         group: &mut Group,
     ) -> Quota {
         let seq = self.seq_last();
-        let (account, before) = self.quotas.put(user.clone(), limit, window_ms, now);
+        let (account, before) = self.quotas.put(user.clone(), rule, now);
         let quota = account.quota;
         group.undo.push(Undo::Quota(before));
         // Messages up to here were charged to the old window.

@@ -112,9 +112,7 @@ async fn model_change(model: &ModelLedger, change: Change) -> Changed {
         Change::Admit(batch) => Changed::Admitted(model.admit(batch).await.unwrap()),
         Change::Settle(batch) => Changed::Settled(model.settle(batch).await.unwrap()),
         Change::DeleteQuota(user) => Changed::Deleted(model.delete_quota(user).await.unwrap()),
-        Change::PutQuota { user, limit, window_ms } => {
-            Changed::Quota(model.put_quota(user, limit, window_ms).await.unwrap())
-        }
+        Change::PutQuota { user, rule } => Changed::Quota(model.set_quota(user, rule).await.unwrap()),
         Change::Ack(ids) => Changed::Acked(model.ack(ids).await.unwrap()),
         Change::Cancel(ids) => Changed::Cancelled(model.cancel(ids).await.unwrap()),
         Change::Requeue(batch) => Changed::Requeued(model.requeue(batch).await.unwrap()),

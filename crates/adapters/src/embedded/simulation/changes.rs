@@ -1,6 +1,7 @@
 //! Random changes, each as the engine and as the model is asked for it.
 
 use bytes::Bytes;
+use tidegate_domain::limits::QuotaRule;
 use tidegate_domain::limits::slot::{Calendar, SlotRule};
 use tidegate_domain::{
     Admission, Clock, Due, EventId, Fingerprint, Headers, Idempotency, IdempotencyKey, Lane, MessageId,
@@ -19,7 +20,9 @@ impl World {
         match self.random.below(16) {
             0 => {
                 let limit = 1 + u32::try_from(self.random.below(5)).unwrap();
-                let put = |user| Change::PutQuota { user, limit, window_ms: 3_000 };
+                let exempts_high = self.random.below(2) == 0;
+                let rule = QuotaRule { limit, window_ms: 3_000, exempts_high };
+                let put = |user| Change::PutQuota { user, rule };
                 let who = user(self.random.below(3));
                 if self.random.below(5) == 0 {
                     return (Change::DeleteQuota(who.clone()), Change::DeleteQuota(who));

@@ -68,7 +68,7 @@ pub(in crate::embedded) fn of_quota(row: &QuotaRow) -> i64 {
     sum.text(Some(row.user.as_str())).number(row.seq.cast_signed());
     let quota = &row.account.quota;
     sum.number(i64::from(quota.limit)).number(quota.window_ms.cast_signed());
-    sum.number(i64::from(quota.count)).number(quota.since.millis());
+    sum.number(i64::from(quota.count)).number(quota.since.millis()).number(i64::from(quota.exempts_high));
     for (begins, count) in row.account.deferrals.windows() {
         sum.number(begins.millis()).number(i64::from(count));
     }

@@ -70,13 +70,14 @@ impl Store {
     pub(super) fn recover_quotas(&self, book: &mut Book) -> Result<HashMap<UserId, u64>, StoreError> {
         let mut contained: HashMap<UserId, u64> = HashMap::new();
         let sound = self.each(
-            "SELECT user, max, window_ms, count, since, seq, checksum, deferred FROM quota",
+            "SELECT user, max, window_ms, count, since, seq, checksum, deferred, exempts_high FROM quota",
             [],
             |row| {
                 let user: String = row.get(0)?;
                 let Ok(user) = UserId::new(&user) else { return Ok(false) };
                 let since = Timestamp::from_millis(row.get(4)?);
-                let quota = Quota { limit: row.get(1)?, window_ms: row.get(2)?, count: row.get(3)?, since };
+                let (limit, window_ms, count) = (row.get(1)?, row.get(2)?, row.get(3)?);
+                let quota = Quota { limit, window_ms, count, since, exempts_high: row.get(8)? };
                 let Some(deferrals) = deferred_of(row.get_ref(7)?.as_str()?) else { return Ok(false) };
                 let stored = QuotaRow { user, account: Account { quota, deferrals }, seq: row.get(5)? };
                 if checksum::of_quota(&stored) != row.get::<_, i64>(6)? {

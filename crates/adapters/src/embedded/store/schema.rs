@@ -83,6 +83,7 @@ const TABLES: &str = "
         window_ms INTEGER NOT NULL,
         count INTEGER NOT NULL,
         since INTEGER NOT NULL,
+        exempts_high INTEGER NOT NULL,
         deferred TEXT NOT NULL,      -- later windows with deferred messages: begin:count begin:count …
         seq INTEGER NOT NULL,
         checksum INTEGER NOT NULL

@@ -110,8 +110,8 @@ impl Store {
             return Ok(());
         }
         let mut upsert = self.connection.prepare_cached(
-            "INSERT OR REPLACE INTO quota (user, max, window_ms, count, since, deferred, seq, checksum)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT OR REPLACE INTO quota (user, max, window_ms, count, since, deferred, seq, checksum, exempts_high)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         for row in quotas {
             let quota = row.account.quota;
@@ -124,6 +124,7 @@ impl Store {
                 deferred_text(&row.account.deferrals),
                 as_i64(row.seq),
                 checksum::of_quota(row),
+                quota.exempts_high,
             ])?;
         }
         Ok(())

@@ -64,6 +64,7 @@ fn policy(name: &str, fail: FailStrategy, shadow: bool) -> Policy {
         refill_per_second: 1.0,
         rule: BucketRule::new(10, 1.0, 1, shadow).unwrap(),
         fail,
+        exempts_high: false,
     }
 }
 
@@ -86,7 +87,7 @@ fn decide(policies: Vec<Policy>, answer: Option<Taken>) -> (Verdict, Vec<super::
 fn decide_by(engine: Policies, policies: Vec<Policy>) -> (Verdict, Vec<super::super::Outcomes>) {
     now(engine.replace(policies)).unwrap();
     let in_force = engine.in_force();
-    let asked: Vec<_> = in_force.iter().map(|policy| Asked { policy, key: "k" }).collect();
+    let asked: Vec<_> = in_force.iter().map(|policy| Asked { policy, key: "k", exempt: false }).collect();
     let verdict = now(engine.decide(&asked));
     (verdict, in_force.iter().map(|known| known.tally.outcomes()).collect())
 }
@@ -193,4 +194,32 @@ fn a_name_keeps_its_id_and_its_counts_over_a_reload() {
     assert!(engine.by_name("a").is_none() && engine.by_name("c").unwrap().id != before.id);
     now(engine.replace(vec![named("a")])).unwrap();
     assert_eq!(engine.by_name("a").unwrap().id, PolicyId(0));
+}
+
+#[test]
+fn an_exempt_request_takes_what_is_there_and_is_never_denied() {
+    let (buckets, policies) = (Arc::new(Scripted::default()), ["bound", "lenient"]);
+    let engine = Policies::new(buckets.clone());
+    let lenient = |name| Policy { exempts_high: true, ..policy(name, FailStrategy::Closed, false) };
+    now(engine.replace(policies.map(lenient).to_vec())).unwrap();
+    let in_force = engine.in_force();
+    let decide = |exempt: [bool; 2]| {
+        let asked: Vec<_> =
+            in_force.iter().zip(exempt).map(|(policy, exempt)| Asked { policy, key: "k", exempt }).collect();
+        now(engine.decide(&asked))
+    };
+    let answer = |taken| *buckets.0.lock().unwrap() = taken;
+    answer(Some(Taken { passed: false, standings: vec![standing(0, 7)] }));
+    assert!(decide([true, true]).passed, "neither has a say");
+    let denied = decide([true, false]);
+    assert_eq!((denied.passed, denied.tightest.map(|tightest| tightest.place)), (false, Some(1)));
+    answer(Some(Taken { passed: true, standings: vec![standing(3, 0)] }));
+    assert!(decide([true, true]).passed);
+    answer(None);
+    let away = decide([true, true]);
+    assert!(away.passed && away.degraded, "even where it closes");
+    assert!(!decide([true, false]).passed);
+    let counts: Vec<_> = in_force.iter().map(|known| known.tally.outcomes()).collect();
+    assert_eq!((counts[0].exempted, counts[0].allowed, counts[0].denied, counts[0].degraded), (2, 1, 0, 1));
+    assert_eq!((counts[1].exempted, counts[1].allowed, counts[1].denied), (2, 1, 1));
 }

@@ -14,6 +14,7 @@ use crate::http::bus::put_degraded;
 use crate::http::envelope::{Envelope, IDEMPOTENCY_KEY, RECIPIENT};
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
+use crate::http::priority::Claim;
 use crate::http::{Gateway, idempotency, trace};
 
 /// The text may be called as it is in the answers.
@@ -37,11 +38,13 @@ pub async fn send(
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
     let trace = trace::of_request(request.headers());
+    let claim = Claim::of_request(request.headers())?;
     let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
     let admission = read(&gateway, &principal, &mut fields, Asked::Alone(key), trace);
     fields.finish()?;
     let admission =
         admission.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))?;
+    claim.check([&admission])?;
     let shown = admission.clone();
     let accepted = admit(&gateway, vec![admission]).await?.pop();
     let accepted = accepted.unwrap_or_else(|| Err(ApiError::internal("no answer for an admission")))?;
@@ -67,6 +70,7 @@ pub async fn send_many(
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
     let trace = trace::of_request(request.headers());
+    let claim = Claim::of_request(request.headers())?;
     let mut fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
     let mut batch = Vec::new();
     for (place, item) in
@@ -82,6 +86,7 @@ pub async fn send_many(
         fields.absorb(inner, format_args!("messages[{place}]"));
     }
     fields.finish()?;
+    claim.check(&batch)?;
     let shown = batch.clone();
     let results = admit(&gateway, batch).await?;
     check_any_admitted(&results)?;

@@ -11,6 +11,7 @@ use crate::http::answer::{iso, json, put_durability};
 use crate::http::envelope::{DELAY_SECONDS, Envelope, RECIPIENT, SCHEDULED_AT, TTL_SECONDS};
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::PRIORITY;
+use crate::http::priority::Claim;
 use crate::http::{Gateway, idempotency, options, trace};
 
 pub const OPERATION: &str = "push";
@@ -31,6 +32,7 @@ pub async fn push(
         envelope.check_recipient(&mut fields, &gateway, queue);
     }
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let claim = Claim::of_request(request.headers())?;
     fields.finish()?;
     let (Some(queue), Some(mut envelope)) = (queue, envelope) else { return Err(no_value()) };
     envelope.key = key.or(envelope.key);
@@ -38,6 +40,7 @@ pub async fn push(
     let body = read_body(request, &gateway.limits).await?;
     let content = checked_content(&body)?;
     let admission = envelope.admission(&gateway, (&principal.name, OPERATION), queue, body.clone());
+    claim.check([&admission])?;
     let accepted = admit_one(&gateway, admission).await?;
     metrics::counter!("tidegate_queue_pushed_total").increment(u64::from(!accepted.replay));
     let answer = MessageResponse {

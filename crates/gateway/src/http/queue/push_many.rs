@@ -16,6 +16,7 @@ use crate::http::bus::put_degraded;
 use crate::http::envelope::Envelope;
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
+use crate::http::priority::Claim;
 use crate::http::{Gateway, idempotency, options, trace};
 
 const MESSAGES: Name = Name::new("messages", "messages");
@@ -35,9 +36,11 @@ pub async fn push(
     asked.finish()?;
     let key = idempotency::header_key(request.headers())?.map(str::to_owned);
     let trace = trace::of_request(request.headers());
+    let claim = Claim::of_request(request.headers())?;
     let fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
     let caller = Caller { gateway: &gateway, name: &principal.name, group: group.flatten(), key, trace };
     let batch = caller.read(fields)?;
+    claim.check(&batch)?;
     let results = admit(&gateway, batch).await?;
     check_any_admitted(&results)?;
     let pushed = results.iter().flatten().filter(|accepted| !accepted.replay).count();

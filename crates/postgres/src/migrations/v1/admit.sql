@@ -18,7 +18,7 @@ CREATE FUNCTION admit(
     p_chain_low integer[], p_users text[], p_charges integer[], p_keys bytea[], p_keys_repeat boolean,
     p_pending_max bigint, p_pending_spare bigint, p_key_window_ms bigint,
     OUT verdicts smallint[], OUT at bigint, OUT seqs bigint[], OUT ats bigint[], OUT dues bigint[],
-    OUT maxima bigint[], OUT windows bigint[], OUT counts bigint[], OUT sinces bigint[]
+    OUT maxima bigint[], OUT windows bigint[], OUT counts bigint[], OUT sinces bigint[], OUT exempts boolean[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -34,12 +34,12 @@ BEGIN
         UPDATE quota o SET count = o.count + a.charge
         FROM (SELECT unnest(p_users) AS user_id, unnest(p_charges) AS charge) a
         WHERE o.user_id = a.user_id AND o.max > 0
-        RETURNING o.max, o.window_ms, o.count, o.since, o.later_at)
-    SELECT array_agg(c.max), array_agg(c.window_ms), array_agg(c.count), array_agg(c.since),
+        RETURNING o.max, o.window_ms, o.count, o.since, o.later_at, o.exempts_high)
+    SELECT array_agg(c.max), array_agg(c.window_ms), array_agg(c.count), array_agg(c.since), array_agg(c.exempts_high),
         max(c.since), min(c.since + c.window_ms),
         count(*) = cardinality(p_users) AND coalesce(bool_and(c.count <= c.max AND cardinality(c.later_at) = 0), true),
         p_pending_max - coalesce((SELECT sum(t.high + t.normal + t.low) FROM tally t WHERE t.queue = ''), 0)
-    INTO maxima, windows, counts, sinces, begun, ending, fits, room FROM charged c;
+    INTO maxima, windows, counts, sinces, exempts, begun, ending, fits, room FROM charged c;
     -- Only now: whoever had to wait for a quota would be late with an earlier time.
     at := now_ms();
     fits := fits AND NOT p_keys_repeat AND room >= items AND coalesce(begun <= at AND at < ending, true);
@@ -53,8 +53,8 @@ BEGIN
         END IF;
     END LOOP;
     IF NOT fits THEN
-        SELECT s.verdicts, s.seqs, s.ats, s.dues, s.maxima, s.windows, s.counts_then, s.sinces_then
-        INTO verdicts, seqs, ats, dues, maxima, windows, counts, sinces
+        SELECT s.verdicts, s.seqs, s.ats, s.dues, s.maxima, s.windows, s.counts_then, s.sinces_then, s.exempts
+        INTO verdicts, seqs, ats, dues, maxima, windows, counts, sinces, exempts
         FROM admit_singly(
             at, p_queue_at, p_chain_at, p_recipient, p_lane, p_due, p_expires, p_user_at, p_horizon_ms, p_key_at,
             p_fingerprint, p_headers, p_ack, p_body, p_checksum, p_queues, p_queue_max, p_queue_hard_max,

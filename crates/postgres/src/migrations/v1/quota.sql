@@ -70,7 +70,8 @@ END
 $$;
 
 -- A fresh window. What was deferred stays due when it was, and counts in the windows it now falls into.
-CREATE FUNCTION put_quota(p_user text, p_max bigint, p_window_ms bigint) RETURNS quota LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION put_quota(p_user text, p_max bigint, p_window_ms bigint, p_exempts_high boolean) RETURNS quota
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint;
     q quota;
@@ -83,7 +84,7 @@ BEGIN
     -- With the row in hand: a window must not begin before one that somebody was told of while we waited.
     now := now_ms();
     q := former;
-    q.max := p_max; q.window_ms := p_window_ms; q.count := 0; q.since := now;
+    q.max := p_max; q.window_ms := p_window_ms; q.count := 0; q.since := now; q.exempts_high := p_exempts_high;
     WITH window_of AS (
         SELECT (w.begins - now) / p_window_ms AS number, w.count
         FROM unnest(former.later_at, former.later) AS w (begins, count) WHERE w.begins > now
@@ -101,7 +102,7 @@ BEGIN
         coalesce((SELECT array_agg(count ORDER BY number) FROM kept), '{}')
     INTO q.count, q.later_at, q.later;
     UPDATE quota o SET max = q.max, window_ms = q.window_ms, count = q.count, since = q.since,
-        later_at = q.later_at, later = q.later
+        later_at = q.later_at, later = q.later, exempts_high = q.exempts_high
     WHERE o.user_id = p_user;
     RETURN q;
 END

@@ -9,7 +9,7 @@ CREATE FUNCTION admit_singly(
     p_pending_max bigint, p_pending_spare bigint, p_key_window_ms bigint,
     OUT verdicts smallint[], OUT seqs bigint[], OUT ats bigint[], OUT dues bigint[],
     -- By user: the quota's window.
-    OUT maxima bigint[], OUT windows bigint[],
+    OUT maxima bigint[], OUT windows bigint[], OUT exempts boolean[],
     -- By item: the window as the item left it.
     OUT counts_then bigint[], OUT sinces_then bigint[]
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -23,6 +23,8 @@ DECLARE
     accounts quota[];
     account quota;
     charged record;
+    -- Passes when the window is full, uncounted.
+    exempt boolean;
     keys key[];
     key_items integer[];
     room bigint;
@@ -45,9 +47,10 @@ BEGIN
     IF cardinality(p_users) > 0 THEN
         -- Those that we have charged. Whose quota is younger had none when we looked.
         SELECT array_agg(a.place), array_agg(a.max), array_agg(a.window_ms), array_agg(a.count), array_agg(a.since),
-            array_agg(a.deferring)
-        INTO known, maxima, windows, counts, sinces, deferring FROM (
-            SELECT w.place, o.max, o.window_ms, o.count - w.charge AS count, o.since, o.later_at <> '{}' AS deferring
+            array_agg(a.deferring), array_agg(a.exempts_high)
+        INTO known, maxima, windows, counts, sinces, deferring, exempts FROM (
+            SELECT w.place, o.max, o.window_ms, o.count - w.charge AS count, o.since, o.later_at <> '{}' AS deferring,
+                o.exempts_high
             FROM unnest(p_users, p_charges) WITH ORDINALITY AS w (user_id, charge, place) JOIN quota o USING (user_id)
             WHERE o.xmin = pg_current_xact_id()::xid ORDER BY w.place) a;
         IF cardinality(known) < cardinality(p_users) THEN
@@ -58,6 +61,7 @@ BEGIN
                 counts[known[n]] := counts[n];
                 sinces[known[n]] := sinces[n];
                 deferring[known[n]] := deferring[n];
+                exempts[known[n]] := exempts[n];
                 IF known[n] > n THEN
                     maxima[n] := NULL;
                 END IF;
@@ -117,7 +121,8 @@ BEGIN
                 END IF;
                 account.count := counts[u];
                 account.since := sinces[u];
-                charged := quota_charge(account, p_now, p_horizon_ms[i]);
+                exempt := account.exempts_high AND p_lane[i] = 0;
+                charged := quota_charge(account, p_now, CASE WHEN NOT exempt THEN p_horizon_ms[i] END);
                 account := charged.q;
                 accounts[u] := account;
                 counts[u] := account.count;
@@ -127,7 +132,7 @@ BEGIN
                     verdicts[i] := 1;
                     -- The later of what the caller asked for and what the quota allows.
                     dues[i] := greatest(dues[i], charged.deferred_to);
-                ELSIF NOT charged.passed THEN
+                ELSIF NOT charged.passed AND NOT exempt THEN
                     verdicts[i] := 5;
                 END IF;
             END IF;

@@ -129,7 +129,9 @@ CREATE TABLE quota (
     since      bigint NOT NULL,
     -- Later windows that hold deferred messages: when they begin, and how many.
     later_at   bigint[] NOT NULL DEFAULT '{}',
-    later      bigint[] NOT NULL DEFAULT '{}'
+    later      bigint[] NOT NULL DEFAULT '{}',
+    -- Whether messages of the high lane pass when the window is full, uncounted.
+    exempts_high boolean NOT NULL DEFAULT false
 );
 -- A maximum of 0, which no quota has, stands for a deleted one. Its later windows are kept until they have begun.
 CREATE INDEX quota_deleted ON quota (user_id) WHERE max = 0;
