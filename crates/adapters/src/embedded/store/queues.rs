@@ -18,11 +18,8 @@ pub(super) fn write(db: &Connection, group: &Group) -> rusqlite::Result<()> {
         }
     }
     for queue in &group.queues_changed {
-        db.prepare_cached("UPDATE queue SET paused = ?2, live = ?3 WHERE id = ?1")?.execute(params![
-            queue.id,
-            queue.paused,
-            queue.live
-        ])?;
+        db.prepare_cached("UPDATE queue SET paused = ?2, live = ?3, checksum = ?4 WHERE id = ?1")?
+            .execute(params![queue.id, queue.paused, queue.live, sum_of_queue(queue)])?;
         if !queue.live {
             remove_unused(db, queue.id)?;
         }
