@@ -6,13 +6,13 @@ use super::read::{self, OUTCOME};
 use super::{Store, StoreError, as_i64, checksum, unsound};
 
 /// A start reads them as a whole, or decides by what is in them. They are small beside the messages, so that SQLite's look
-/// at their pages is cheap: it finds rows that a damaged page has lost, which no checksum of a row can.
+/// at their pages and indexes is cheap: it finds rows that a damaged page or index has lost, which no checksum of a row can.
 const TABLES: [&str; 6] = ["meta", "queue", "queue_block", "slot_config", "quota", "totals"];
 
 impl Store {
     pub(in crate::embedded) fn check_rows(&self) -> Result<(), StoreError> {
         for table in TABLES {
-            let sql = format!("PRAGMA quick_check({table})");
+            let sql = format!("PRAGMA integrity_check({table})");
             let said: String =
                 self.connection.query_row(&sql, [], |row| row.get(0)).map_err(|e| self.error(e))?;
             self.require(said == "ok", &format!("table {table}: {said}"))?;
