@@ -71,7 +71,7 @@ pub async fn put(
     let window_ms = u64::from(minutes) * MINUTE_MS;
     let rule = QuotaRule { limit, window_ms, exempts_high };
     let quota = gateway.ledger.set_quota(user.clone(), rule).await.map_err(from_ledger)?;
-    audit.record("quota set", format_args!("{user}, {limit} in {minutes} minutes"));
+    audit.record("quota set", format_args!("{user}, {limit} in {minutes} min"));
     let mut response = json(StatusCode::OK, &answer(&user, &quota, quota.since))?;
     put_durability(response.headers_mut(), gateway.ledger.durability());
     Ok(response)

@@ -65,7 +65,7 @@ fn every_change_by_an_admin_is_logged_with_principal_and_request_id() {
     let slots = json!({"maxPerWindow": 1, "windowSize": "PT4S"});
     let edit = json!({"body": "hush"});
     for (number, (method, path, body, action, subject)) in [
-        ("POST", "/api/config", quota, "quota set", "alice, 5 in 1 minutes"),
+        ("POST", "/api/config", quota, "quota set", "alice, 5 in 1 min"),
         ("DELETE", "/api/config/alice", Value::Null, "quota deleted", "alice"),
         ("POST", "/admin/rate-limit/config", slots, "slot configuration set", "default, version 1"),
         ("POST", "/admin/policies/reload", Value::Null, "policies reloaded", "1 in force"),
