@@ -124,7 +124,7 @@ impl Stats {
         self.queues.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Drops the counters of queues that are no more. Those that somebody counts on right now stay.
+    /// Drops the counters of queues that are no more. Counters that are in use at this moment stay.
     pub fn forget(&self, names: impl Iterator<Item = QueueName>) {
         let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
         let mut forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);

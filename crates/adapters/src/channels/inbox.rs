@@ -22,7 +22,7 @@ use self::tokens::Tokens;
 
 /// Where recipients' devices read their messages.
 ///
-/// A device shows its token and [subscribes](Inbox::subscribe). Whoever takes messages from the ledger stands at a queue's
+/// A device shows its token and [subscribes](Inbox::subscribe). The task that takes messages from the ledger has a queue's
 /// [desk](Inbox::desk), learns there who listens, and offers what waits for them; a message that no device listens for
 /// stays in the ledger. A message is handed over when it was written to one device.
 ///

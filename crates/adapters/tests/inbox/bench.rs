@@ -34,7 +34,7 @@ impl Bench {
         self.inbox.subscribe(&Recipient::new(recipient).unwrap()).unwrap()
     }
 
-    /// None when nobody listens.
+    /// None when no device listens.
     pub fn offer(&self, recipient: &str, seq: u64) -> Option<Offered> {
         self.desk.offer(&Recipient::new(recipient).unwrap(), message(seq))
     }

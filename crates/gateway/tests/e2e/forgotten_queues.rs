@@ -1,4 +1,4 @@
-//! Queues that nobody configured come and go.
+//! Queues that no configuration names come and go.
 
 use tempfile::tempdir;
 

@@ -1,4 +1,4 @@
-//! Look-ups by recipient and user: what tells them is made in the background, and misses nobody.
+//! Look-ups by recipient and user: what tells them is made in the background, and lacks no message.
 
 use tidegate_domain::{Admitted, Filter, Ledger as _, MessageId, Page, Queues as _, Recipient, Status};
 use tidegate_postgres::{Options, Postgres};

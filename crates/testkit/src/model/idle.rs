@@ -7,7 +7,7 @@ use super::rules::Rules;
 /// Which queues have been empty and unused for how long.
 #[derive(Debug, Default)]
 pub struct Idle {
-    /// What was pending when somebody last looked.
+    /// What was pending at the last look.
     pending: BTreeSet<(QueueName, MessageId)>,
     /// Queues that a message has come to or gone from since the last sweep.
     used: BTreeSet<QueueName>,

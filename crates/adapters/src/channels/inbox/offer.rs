@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Inbox, InboxMessage};
 
-/// A message that is offered to every device of its recipient that listens, under somebody's lease.
+/// A message that is offered to every device of its recipient that listens, under the lease of the pick-up.
 ///
 /// It ends with the first device that it was written to. When every device that it was offered to has gone before that, the
 /// last one lets go of it, and no device has seen it.

@@ -59,7 +59,7 @@ fn a_kafka_that_is_who_it_says_is_trusted_and_no_other() {
     gateway.delivered(&id);
     eventually(|| (status(&gateway) == "ready").then_some(()));
     assert!(gateway.stop().success());
-    // And whoever speaks to it in the clear is told.
+    // A client that speaks to it in the clear is told, too.
     is_refused(&super::on_kafka(&kafka), "does this Kafka want another login, or TLS?");
 }
 

@@ -38,7 +38,7 @@ $$;
 -- these books; what the whole ledger counts stays. Each queue is looked at so often and no more, by whichever gateway comes
 -- first. Returns how many were looked at.
 --
--- An admission changes a book of its queue, or makes one and touches the queue (`know_queue`). So whoever holds the queue's
+-- An admission changes a book of its queue, or makes one and touches the queue (`know_queue`). So a session that holds the queue's
 -- row and all of its books knows that no admission is under way which another one could not see: a later one finds neither,
 -- and makes both anew. Nothing here waits for a lock.
 CREATE FUNCTION forget_queues(p_after_ms bigint, p_every_ms bigint, p_configured text[], p_max integer) RETURNS integer
