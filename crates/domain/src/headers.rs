@@ -167,7 +167,10 @@ mod tests {
         headers.set_key("k2".to_owned());
         assert_eq!((headers.key(), headers.key_of(id)), (Some("k2"), "k2".to_owned()));
         assert_eq!(headers.given(), Headers(vec![("a".to_owned(), "b".to_owned())]));
-        assert!(headers.given().check().is_ok() && headers.check().is_err(), "nobody gives it as a header");
+        assert!(
+            headers.given().check().is_ok() && headers.check().is_err(),
+            "callers cannot give it as a header"
+        );
         assert_eq!(headers.erased(), Headers(vec![(KEY.to_owned(), "k2".to_owned())]));
         headers.set_key(format!("{CONTENT_KEY}0123"));
         assert_eq!(headers.erased(), Headers::default(), "a digest of the content goes with it");

@@ -25,4 +25,5 @@ mod signals;
 mod stats;
 pub mod stop;
 pub mod telemetry;
+mod waits;
 pub mod wiring;

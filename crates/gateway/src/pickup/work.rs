@@ -15,6 +15,7 @@ use super::Pickup;
 use crate::devices::{DeviceMessage, Newcomer};
 use crate::sender::{Backoff, count, handed_back, hopeless, settle};
 use crate::stop::Stop;
+use crate::waits::{now_or_later, sleep_until};
 
 /// How long those who listen wait at the most for what the ledger gives no hint of: a message that has fallen due.
 const LOOK_EVERY_MS: u64 = 1_000;
@@ -43,7 +44,7 @@ type Told = Vec<oneshot::Sender<()>>;
 type SettledBatch = (Vec<Settlement>, Result<Vec<Advanced>, LedgerError>);
 
 /// One call that picks up, any number of offers and one settle call under way at the same time, all in one task. A call under
-/// way is always awaited, since its messages are leased whether or not anybody looks at the answer.
+/// way is always awaited, since its messages are leased whether or not the answer is read.
 pub struct Work {
     pickup: Pickup,
     stop: Stop,
@@ -54,7 +55,7 @@ pub struct Work {
     asked: HashMap<Recipient, Told>,
     /// Recipients with an open message, and those who came meanwhile: it is looked for them when it is settled.
     busy: HashMap<Recipient, Told>,
-    /// Something may have come for anybody who listens.
+    /// Something may have come for any recipient that listens.
     is_stirred: bool,
     rests_until: Instant,
     picking: Option<BoxFuture<'static, Picked>>,
@@ -408,19 +409,5 @@ fn message(claim: &Claim, body: bytes::Bytes) -> DeviceMessage {
         admitted_at: claim.admitted_at,
         attempt: claim.attempt,
         ack_required: claim.ack_required,
-    }
-}
-
-async fn now_or_later<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }

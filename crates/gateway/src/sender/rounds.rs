@@ -16,6 +16,7 @@ use super::arrivals::ClaimError;
 use super::attempt::{attempt, handed_back, hopeless};
 use super::backoff::Backoff;
 use crate::stop::Stop;
+use crate::waits::{now_or_later, sleep_until};
 
 /// How long a claim waits for work; also how long an idle sender takes to notice a stop.
 const CLAIM_WAIT_MS: u64 = 500;
@@ -34,7 +35,7 @@ type SettledBatch = (Vec<Settlement>, Result<Vec<Advanced>, LedgerError>);
 /// ends while a settle call runs goes into the next one, so batches grow with the load.
 ///
 /// Nothing here is dropped while the ledger may be acting on it: a claim under way is always awaited, since
-/// its messages are leased whether or not anybody looks at the answer.
+/// its messages are leased whether or not the answer is read.
 pub struct Rounds {
     sender: Sender,
     stop: Stop,
@@ -336,17 +337,3 @@ async fn settle_together(
 
 /// For the ledger to take what is handed back. Should it fail to, the leases end by themselves.
 const LAST_CALL: Duration = Duration::from_secs(2);
-
-async fn now_or_later<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}

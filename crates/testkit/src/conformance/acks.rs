@@ -124,7 +124,7 @@ pub async fn an_ack_wins_over_a_dead_letter(h: &Harness) {
         assert_eq!((h.status(id).await, h.ack(id).await), (Status::Delivered, Acked::Already));
     }
     let refused = h.put_dead(sms("refused").needs_ack()).await;
-    assert_eq!(h.ack(refused).await, Acked::Acked, "whoever requires acks believes them");
+    assert_eq!(h.ack(refused).await, Acked::Acked, "the ack of a recipient wins over a refusal");
     let unasked = h.put_dead(sms("no ack required")).await;
     assert_eq!(h.ack(unasked).await, Acked::NotAwaited);
     let gone = h.put_dead(sms("gone").needs_ack()).await;

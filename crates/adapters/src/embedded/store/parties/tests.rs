@@ -135,7 +135,7 @@ async fn runs_and_the_open_block_hold_every_message_once() {
     let mut ids = subject.admit(names(100)).await;
     subject.require("ann", &of_ann(&ids)).await;
     subject.require("other99", &ids[99..]).await;
-    subject.require("nobody", &[]).await;
+    subject.require("zoe", &[]).await;
     let subject = subject.reopen();
     subject.require("ann", &of_ann(&ids)).await;
     ids.extend(subject.admit(names(30)).await);
