@@ -9,6 +9,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// As in the gateway, so that what is measured in this process is measured with the same allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[derive(Debug, Parser)]
 #[command(about = "Trials of the whole gateway")]
 enum Trial {
