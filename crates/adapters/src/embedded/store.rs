@@ -42,6 +42,7 @@ mod write;
 pub(super) use error::{StoreError, StoreErrorKind};
 pub use loss::Loss;
 pub(super) use parties::Parties;
+pub use parties::PartyUpkeep;
 pub(super) use read::Stub;
 pub(super) use retain::{Removable, Retention};
 

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use bytes::Bytes;
 use tidegate_adapters::SystemClock;
-use tidegate_adapters::embedded::{Embedded, Options};
+use tidegate_adapters::embedded::{Embedded, Options, PartyUpkeep};
 use tidegate_domain::{
     Admission, Admitted, BATCH_BYTES_MAX, Filter, Ledger, MessageId, Order, Page, QueueName, QueueRule,
     Queues, Recipient,
 };
 use tidegate_testkit::services::{Postgres, PostgresOptions};
 
-use super::cycle::{BATCH, body, rate};
-use super::{Scale, median, median_ratio};
+use super::cycle::{BATCH, body};
+use super::{Scale, median};
 use crate::figure::Figure;
 
 /// Messages of one recipient, spread over all.
@@ -21,9 +21,14 @@ const EACH: u64 = 10;
 const LOOK_UPS: u64 = 1_000;
 const LOADED_AT_ONCE: usize = 2_048;
 const TIMES_MAX: f64 = 60.0;
+const SWEEPS: usize = 4;
+/// What look-ups may take of the time of admissions.
+const SHARE_MAX: f64 = 0.03;
+/// Messages of a round of the upkeep: four full blocks, since the end of a block is the expensive part.
+const UPKEEP_MESSAGES: u64 = 4 * 65_536;
 
-/// Look-ups by recipient against look-ups by id, among as many messages as there are; and admissions with recipients against
-/// those without: without one, nothing is put down for look-ups.
+/// What look-ups by recipient cost admissions, and how long they take among as many messages as there are, beside look-ups by
+/// id.
 pub fn lookups(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let mut figures = runtime.block_on(admissions(dir, scale))?;
@@ -51,39 +56,53 @@ fn open(dir: &Path, pending_max: u64) -> anyhow::Result<Embedded> {
     Ok(Embedded::open(options, Arc::new(SystemClock::new()))?)
 }
 
+/// What commits do for look-ups, as a share of the time of the admissions that they are commits of.
 async fn admissions(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    let (with, without) = (open(&dir.join("with"), 1 << 30)?, open(&dir.join("without"), 1 << 30)?);
-    let (mut named, mut nameless) = (Vec::new(), Vec::new());
+    let ledger = open(&dir.join("admissions"), 1 << 30)?;
+    let (mut with, mut upkeep, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     let body = body();
-    let mut next = 0;
-    for _ in 0..scale.cycle_rounds {
-        let mut admit = |ledger: &Embedded, recipients: u64| {
-            rate(scale, || {
+    let (commits, mut next) = (scale.batches_per_round as u64, 0);
+    for round in 0..scale.cycle_rounds {
+        let batches: anyhow::Result<Vec<_>> = (0..commits)
+            .map(|_| {
                 next += BATCH as u64;
-                let batch = batch(next..next + BATCH as u64, recipients, &body)?;
-                tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(put(ledger, batch)))
-                    .map(drop)
+                batch(next..next + BATCH as u64, u64::MAX, &body)
             })
-        };
-        named.push(admit(&with, u64::MAX)?);
-        nameless.push(admit(&without, 0)?);
+            .collect();
+        let begun = Instant::now();
+        for batch in batches? {
+            put(&ledger, batch).await?;
+        }
+        let admitted = begun.elapsed().as_secs_f64();
+        // The messages of one round fill no block: the upkeep is measured over as many rounds as fill some.
+        let rounds = UPKEEP_MESSAGES / (commits * BATCH as u64) + 1;
+        let database = dir.join(format!("upkeep-{round}.db"));
+        let subject = PartyUpkeep::new(&database, commits * rounds, BATCH as u64)?;
+        let begun = Instant::now();
+        subject.run()?;
+        #[expect(clippy::cast_precision_loss, reason = "a small count")]
+        let kept = begun.elapsed().as_secs_f64() / rounds as f64;
+        #[expect(clippy::cast_precision_loss, reason = "a count for people")]
+        let messages = (commits * BATCH as u64) as f64;
+        with.push(admitted / messages * 1e6);
+        upkeep.push(kept / messages * 1e6);
+        shares.push(kept / admitted);
     }
-    let ratio = median_ratio(&named, &nameless);
+    let share = median(shares);
     println!(
-        "admissions, batches of {BATCH}: with recipients {:.0}/s, without {:.0}/s",
-        median(named),
-        median(nameless)
+        "admissions, commits of {BATCH}: {:.2} us a message, of which look-ups {:.3} us: {:.1} %",
+        median(with),
+        median(upkeep),
+        share * 100.0
     );
-    Ok(vec![Figure::ratio("admissions_with_recipients_vs_without", ratio, 0.9)])
+    Ok(vec![Figure::head_room("lookups_share_of_admissions_head_room", share, SHARE_MAX)])
 }
 
-/// Every recipient has some messages, as far apart as can be. With zero recipients, none is named.
+/// Every recipient has some messages, as far apart as can be.
 fn batch(numbers: std::ops::Range<u64>, recipients: u64, body: &Bytes) -> anyhow::Result<Vec<Admission>> {
     let admission = |number: u64| {
         let mut admission = Admission::new(QueueName::new("bench")?, body.clone());
-        if recipients > 0 {
-            admission.recipient = Some(Recipient::new(&format!("recipient {}", number % recipients))?);
-        }
+        admission.recipient = Some(Recipient::new(&format!("recipient {}", number % recipients))?);
         Ok(admission)
     };
     numbers.map(admission).collect()
@@ -117,10 +136,14 @@ async fn among(
         }
     }
     println!("{kind}: {count} messages loaded in {:.1} s", started.elapsed().as_secs_f64());
+    let loaded = started.elapsed().as_secs_f64();
     // What is left to do in the background is done before anything is measured.
-    for _ in 0..4 {
+    let begun = Instant::now();
+    for _ in 0..SWEEPS {
         ledger.sweep().await?;
     }
+    let swept = begun.elapsed().as_secs_f64();
+    println!("{kind}: {SWEEPS} sweeps after that took {swept:.2} s, {:.1} % of it", swept / loaded * 100.0);
     let (mut by_recipient, mut by_id) = (Vec::new(), Vec::new());
     for n in 0..LOOK_UPS {
         let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;

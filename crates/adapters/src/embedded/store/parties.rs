@@ -18,10 +18,12 @@ mod run;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod upkeep_cost;
 
 pub(super) use find::Candidates;
 pub(super) use run::TABLE;
 pub(super) use upkeep::{Passing, block_end};
+pub use upkeep_cost::PartyUpkeep;
 
 /// Sequence numbers of one block: a place within it takes 16 bits. Tests have small ones, so that they fill some.
 pub(super) const BLOCK: u64 = if cfg!(test) { 16 } else { 65_536 };
