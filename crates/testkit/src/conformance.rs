@@ -103,6 +103,7 @@ macro_rules! conformance_cases {
             deferrals::a_deferred_message_is_never_earlier_than_it_asked,
             deferrals::a_deleted_quota_is_unknown,
             deferrals::a_quota_set_again_counts_what_was_deferred_before,
+            deferrals::a_quota_changed_twice_counts_what_was_deferred_before,
             deferrals::a_deleted_quota_is_forgotten_with_its_last_window,
             deferrals::quotas_are_listed_by_user_id_page_by_page,
             idempotency::the_same_key_answers_the_first_message,

@@ -183,12 +183,11 @@ impl Quotas {
     pub(super) fn restore_charge(&mut self, charge: ChargeRow, at: Timestamp) {
         let Some(account) = self.accounts.get_mut(&charge.user) else { return };
         if charge.since > at {
-            account.deferrals.restore(charge.since, charge.count, false);
+            account.deferrals.restore(charge.since, charge.count);
         } else {
             account.quota.count = charge.count;
             account.quota.since = charge.since;
-            // What began by then, or was counted into the window when that opened, is part of the count.
-            account.deferrals.take_before(charge.since.plus_ms(account.quota.window_ms));
+            account.deferrals.forget_until(at);
         }
         self.dirty.insert(charge.user);
     }

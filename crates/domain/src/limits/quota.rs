@@ -23,11 +23,12 @@ pub struct QuotaRule {
     pub exempts_high: bool,
 }
 
-/// Later windows that already hold deferred messages, by when they begin. They follow one another without gaps:
-/// each begins when the one before it ends, as the first charge after that end would have it.
+/// Deferred messages that are still to go out: when, and how many. Those that go out before the current window ends are part
+/// of its count already. While there are later ones, windows follow one another without gaps, each beginning when the one
+/// before it ends. A change of the quota moves windows, and never these times.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Deferrals {
-    windows: VecDeque<(Timestamp, u32)>,
+    dues: VecDeque<(Timestamp, u32)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +52,10 @@ impl Quota {
             self.since = now;
         }
         self.open_deferred(deferrals, now);
+        deferrals.forget_until(now);
         if now.since_ms(self.since) >= self.window_ms {
             self.since = now;
-            // What is already due within the new window is part of it.
-            self.count = deferrals.take_before(now.plus_ms(self.window_ms));
+            self.count = 0;
         }
         if self.count >= self.limit {
             return Charge::Denied { retry_after_ms: self.resets_in_ms(now) };
@@ -64,55 +65,47 @@ impl Quota {
     }
 
     /// Counts one message in the first later window with room and says when that begins, if it does so within
-    /// the horizon. Only after a denied [`charge`](Quota::charge) at the same `now`.
+    /// the horizon, and how many go out then. Only after a denied [`charge`](Quota::charge) at the same `now`.
     pub fn defer(
         &self,
         deferrals: &mut Deferrals,
         now: Timestamp,
         horizon_ms: u64,
     ) -> Option<(Timestamp, u32)> {
-        let last = deferrals.windows.back().copied();
-        let room = deferrals.windows.iter_mut().find(|(_, count)| *count < self.limit);
-        let (begins, count) = match (room, last) {
-            (Some((begins, count)), _) => (*begins, count),
-            (None, last) => {
-                let after = last.map_or(self.since, |(begins, _)| begins);
-                let begins = after.plus_ms(self.window_ms);
-                if deferrals.windows.len() >= Deferrals::WINDOWS_MAX || begins.since_ms(now) > horizon_ms {
-                    return None;
-                }
-                deferrals.windows.push_back((begins, 0));
-                let (begins, count) = deferrals.windows.back_mut()?;
-                (*begins, count)
+        let mut place = deferrals.dues.partition_point(|(due, _)| *due < self.end());
+        for number in 1..=Deferrals::DUES_MAX as u64 {
+            let begins = self.since.plus_ms(self.window_ms.saturating_mul(number));
+            if begins.since_ms(now) > horizon_ms {
+                return None;
             }
-        };
-        if begins.since_ms(now) > horizon_ms {
-            return None;
+            let within = deferrals
+                .dues
+                .iter()
+                .skip(place)
+                .take_while(|(due, _)| due.since_ms(begins) < self.window_ms);
+            let (dues, held) =
+                within.fold((0, 0u32), |(dues, held), (_, count)| (dues + 1, held.saturating_add(*count)));
+            if held < self.limit {
+                return deferrals.add(place, begins).map(|count| (begins, count));
+            }
+            place += dues;
         }
-        *count += 1;
-        Some((begins, *count))
+        None
     }
 
     /// A new limit or window for the same user: a fresh window at `now`. What was deferred stays due when it was,
     /// and counts against the windows it now falls into.
     pub fn reconfigure(rule: QuotaRule, now: Timestamp, deferrals: &mut Deferrals) -> Self {
         let QuotaRule { limit, window_ms, exempts_high } = rule;
-        let mut quota = Self { exempts_high, ..Self::new(limit, window_ms, now) };
-        let former = std::mem::take(&mut deferrals.windows);
-        for (begins, count) in former.into_iter().filter(|(begins, _)| *begins > now) {
-            match begins.since_ms(now) / window_ms {
-                0 => quota.count = quota.count.saturating_add(count),
-                later => deferrals.restore(now.plus_ms(later.saturating_mul(window_ms)), count, true),
-            }
-        }
-        deferrals.fill_gaps(now, window_ms);
-        quota
+        deferrals.forget_until(now);
+        let quota = Self { exempts_high, ..Self::new(limit, window_ms, now) };
+        Self { count: deferrals.count_within(now, quota.end()), ..quota }
     }
 
-    /// What stays of a quota that is deleted: later windows that hold messages, to be counted should the user have a quota
-    /// again before they are over. A limit of zero, which no quota has, tells it from the others.
+    /// What stays of a quota that is deleted: what was deferred and is still to go out, to be counted should the user have a
+    /// quota again by then. A limit of zero, which no quota has, tells it from the others.
     pub fn deleted(&self, deferrals: &mut Deferrals, now: Timestamp) -> Option<Self> {
-        deferrals.windows.retain(|(begins, count)| *begins > now && *count > 0);
+        deferrals.forget_until(now);
         (!deferrals.is_empty()).then_some(Self { limit: 0, count: 0, ..*self })
     }
 
@@ -125,24 +118,24 @@ impl Quota {
         self.limit == 0
     }
 
-    fn open_deferred(&mut self, deferrals: &mut Deferrals, now: Timestamp) {
-        while let Some((begins, count)) =
-            deferrals.windows.front().copied().filter(|(begins, _)| *begins <= now)
-        {
-            deferrals.windows.pop_front();
-            if begins > self.since {
-                self.since = begins;
-                self.count = count;
-            } else {
-                self.count = self.count.saturating_add(count);
-            }
+    /// Moves on to the window that `now` is in, or to the last one with deferred messages.
+    fn open_deferred(&mut self, deferrals: &Deferrals, now: Timestamp) {
+        let last = deferrals.last().filter(|last| *last >= self.end() && now >= self.end());
+        if let Some(last) = last {
+            let windows = last.min(now).since_ms(self.since) / self.window_ms;
+            self.since = self.since.plus_ms(windows.saturating_mul(self.window_ms));
+            self.count = deferrals.count_within(self.since, self.end());
         }
     }
 
-    /// The quota as a charge at `now` would find it: deferred windows that have begun are open.
+    fn end(&self) -> Timestamp {
+        self.since.plus_ms(self.window_ms)
+    }
+
+    /// The quota as a charge at `now` would find it: windows with deferred messages that have begun are open.
     pub fn seen_at(&self, deferrals: &Deferrals, now: Timestamp) -> Self {
-        let (mut seen, mut deferrals) = (*self, deferrals.clone());
-        seen.open_deferred(&mut deferrals, now);
+        let mut seen = *self;
+        seen.open_deferred(deferrals, now);
         seen
     }
 
@@ -159,48 +152,53 @@ impl Quota {
 }
 
 impl Deferrals {
-    /// Later windows that one user's messages may reach into.
-    pub const WINDOWS_MAX: usize = 1_000;
+    /// Later windows that one user's messages may reach into, and different times at which they may go out. More would
+    /// make the row of one user large, and every deferral slower.
+    pub const DUES_MAX: usize = 1_000;
 
     pub fn is_empty(&self) -> bool {
-        self.windows.is_empty()
+        self.dues.is_empty()
     }
 
-    /// When the last one begins.
+    /// When the last messages go out.
     pub fn last(&self) -> Option<Timestamp> {
-        self.windows.back().map(|(begins, _)| *begins)
+        self.dues.back().map(|(due, _)| *due)
     }
 
-    pub fn windows(&self) -> impl Iterator<Item = (Timestamp, u32)> {
-        self.windows.iter().copied()
+    pub fn dues(&self) -> impl Iterator<Item = (Timestamp, u32)> {
+        self.dues.iter().copied()
     }
 
-    /// Sets, or adds to, the count of a window; for whoever kept them elsewhere.
-    pub fn restore(&mut self, begins: Timestamp, count: u32, add: bool) {
-        match self.windows.binary_search_by_key(&begins, |(begins, _)| *begins) {
-            Ok(place) if add => self.windows[place].1 = self.windows[place].1.saturating_add(count),
-            Ok(place) => self.windows[place].1 = count,
-            Err(place) => self.windows.insert(place, (begins, count)),
+    /// Sets how many go out then, as they were stored.
+    pub fn restore(&mut self, due: Timestamp, count: u32) {
+        match self.dues.binary_search_by_key(&due, |(due, _)| *due) {
+            Ok(place) => self.dues[place].1 = count,
+            Err(place) => self.dues.insert(place, (due, count)),
         }
     }
 
-    /// Forgets the windows that begin before `end` and says how much they held.
-    pub fn take_before(&mut self, end: Timestamp) -> u32 {
-        let mut taken: u32 = 0;
-        while let Some((_, count)) = self.windows.front().copied().filter(|(begins, _)| *begins < end) {
-            self.windows.pop_front();
-            taken = taken.saturating_add(count);
-        }
-        taken
+    /// Those that have gone out by then are part of a count, or of the past.
+    pub fn forget_until(&mut self, now: Timestamp) {
+        let gone = self.dues.partition_point(|(due, _)| *due <= now);
+        self.dues.drain(..gone);
     }
 
-    fn fill_gaps(&mut self, since: Timestamp, window_ms: u64) {
-        let Some((last, _)) = self.windows.back().copied() else { return };
-        let mut begins = since.plus_ms(window_ms);
-        while begins < last && self.windows.len() < Self::WINDOWS_MAX {
-            self.restore(begins, 0, true);
-            begins = begins.plus_ms(window_ms);
+    fn count_within(&self, from: Timestamp, end: Timestamp) -> u32 {
+        let within = self.dues.iter().filter(|(due, _)| (from..end).contains(due));
+        within.fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// One message more; says how many go out then. `place` is that of the first at that time or after it.
+    fn add(&mut self, place: usize, due: Timestamp) -> Option<u32> {
+        if self.dues.get(place).is_none_or(|(next, _)| *next != due) {
+            if self.dues.len() >= Self::DUES_MAX {
+                return None;
+            }
+            self.dues.insert(place, (due, 0));
         }
+        let (_, count) = self.dues.get_mut(place)?;
+        *count = count.saturating_add(1);
+        Some(*count)
     }
 }
 
@@ -273,7 +271,7 @@ mod tests {
         }
         let left = quota.deleted(&mut deferrals, at(2_000)).unwrap();
         assert!(left.is_deleted() && !quota.is_deleted());
-        assert_eq!(deferrals.windows().collect::<Vec<_>>(), [(at(3_000), 1)]);
+        assert_eq!(deferrals.dues().collect::<Vec<_>>(), [(at(3_000), 1)]);
         let mut again = Quota::reconfigure(rule(1, 1_000), at(2_000), &mut deferrals);
         assert_eq!(again.charge(&mut deferrals, at(2_000)), Charge::Passed);
         assert_eq!(again.defer(&mut deferrals, at(2_000), 10_000), Some((at(4_000), 1)));
@@ -291,6 +289,29 @@ mod tests {
         assert_eq!(quota.count, 2);
         assert_eq!(quota.charge(&mut deferrals, at(600)), Charge::Passed);
         assert!(matches!(quota.charge(&mut deferrals, at(600)), Charge::Denied { retry_after_ms: 1_900 }));
-        assert_eq!(quota.defer(&mut deferrals, at(600), 10_000), Some((at(2_500), 3)));
+        // With those at 3,000 and 4,000 it is the third in the window from 2,500, and the first to go out then.
+        assert_eq!(quota.defer(&mut deferrals, at(600), 10_000), Some((at(2_500), 1)));
+        assert_eq!(quota.defer(&mut deferrals, at(600), 10_000), Some((at(4_500), 1)));
+    }
+
+    #[test]
+    fn reconfiguring_again_and_again_forgets_nothing_that_is_still_to_go_out() {
+        let (quota, mut deferrals) = (Quota::new(2, 1_000, at(0)), Deferrals::default());
+        for _ in 0..4 {
+            quota.defer(&mut deferrals, at(0), 10_000).unwrap();
+        }
+        for now in [0, 100, 300] {
+            let quota = Quota::reconfigure(rule(2, 1_500), at(now), &mut deferrals);
+            assert_eq!(quota.count, 2, "at {now}");
+        }
+        // Windows of 700 from 950 on: until 1,650, 2,350, 3,050.
+        let mut quota = Quota::reconfigure(rule(2, 700), at(950), &mut deferrals);
+        assert_eq!(quota.count, 2);
+        assert!(matches!(quota.charge(&mut deferrals, at(1_649)), Charge::Denied { retry_after_ms: 1 }));
+        assert!(matches!(quota.charge(&mut deferrals, at(1_700)), Charge::Denied { retry_after_ms: 650 }));
+        // The window has begun, and two of its messages have not gone out yet.
+        let again = Quota::reconfigure(rule(2, 700), at(1_900), &mut deferrals);
+        assert_eq!(again.count, 2);
+        assert_eq!(Quota::reconfigure(rule(2, 700), at(2_000), &mut deferrals).count, 0);
     }
 }

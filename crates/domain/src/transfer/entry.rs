@@ -111,7 +111,7 @@ impl Entry {
                 });
                 2 * PLAIN + message.body.len() + headers.sum::<usize>() + reasons.sum::<usize>()
             }
-            Self::Quota(quota) => PLAIN + 16 * quota.deferrals.windows().count(),
+            Self::Quota(quota) => PLAIN + 16 * quota.deferrals.dues().count(),
             Self::SlotConfig(config) => PLAIN + 16 * config.rule.calendar.blackouts.len(),
             Self::Queue(_) | Self::Slot(_) | Self::Key(_) => PLAIN,
         }

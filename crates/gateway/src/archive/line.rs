@@ -72,7 +72,7 @@ pub struct QuotaLine {
     since: i64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     exempts_high: bool,
-    /// Later windows with deferred messages: when they begin, and how many.
+    /// Deferred messages: when they are due, and how many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     deferred: Vec<(i64, u32)>,
 }
@@ -267,7 +267,7 @@ fn quota_line(QuotaEntry { user, quota, deferrals }: &QuotaEntry) -> QuotaLine {
         count: quota.count,
         since: quota.since.millis(),
         exempts_high: quota.exempts_high,
-        deferred: deferrals.windows().map(|(begins, count)| (begins.millis(), count)).collect(),
+        deferred: deferrals.dues().map(|(due, count)| (due.millis(), count)).collect(),
     }
 }
 
@@ -276,8 +276,8 @@ const QUOTA_WINDOW_MS_MAX: u64 = 100 * 366 * 86_400_000;
 
 fn quota(line: QuotaLine) -> Result<QuotaEntry, Nonsense> {
     let mut deferrals = Deferrals::default();
-    for (begins, count) in line.deferred {
-        deferrals.restore(Timestamp::from_millis(begins), count, false);
+    for (due, count) in line.deferred {
+        deferrals.restore(Timestamp::from_millis(due), count);
     }
     let QuotaLine { limit, window_ms, count, since, exempts_high, .. } = line;
     if window_ms == 0 || window_ms > QUOTA_WINDOW_MS_MAX {

@@ -50,7 +50,7 @@ fn ended(status: Status, attempt: Option<(u32, u64)>) -> Fate {
 
 fn entries() -> Vec<Entry> {
     let mut deferrals = Deferrals::default();
-    deferrals.restore(at(60_000), 3, false);
+    deferrals.restore(at(60_000), 3);
     let quota = Quota { count: 4, exempts_high: true, ..Quota::new(5, 60_000, at(1)) };
     let hours = BusinessHours::new("Europe/Berlin", &["MON".into(), "SUN".into()], "22:00", "24:00").unwrap();
     let calendar =

@@ -208,13 +208,13 @@ impl Arrival {
     async fn put_quotas(&self, quotas: Vec<QuotaEntry>) -> Result<(), TransferError> {
         let row = |entry: &QuotaEntry| {
             let quota = entry.quota;
-            let windows = entry.deferrals.windows();
-            let (begins, counts): (Vec<i64>, Vec<i64>) =
-                windows.map(|(begins, count)| (begins.millis(), i64::from(count))).unzip();
+            let dues = entry.deferrals.dues();
+            let (dues, counts): (Vec<i64>, Vec<i64>) =
+                dues.map(|(due, count)| (due.millis(), i64::from(count))).unzip();
             let (max, count) = (i64::from(quota.limit), i64::from(quota.count));
             let user = entry.user.as_str().to_owned();
             let (window_ms, since) = (duration(quota.window_ms), quota.since.millis());
-            values![user, max, window_ms, count, since, begins, counts, quota.exempts_high]
+            values![user, max, window_ms, count, since, dues, counts, quota.exempts_high]
         };
         const I: Type = Type::INT8;
         let types = [Type::TEXT, I, I, I, I, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::BOOL];

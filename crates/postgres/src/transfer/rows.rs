@@ -46,10 +46,10 @@ pub(super) fn quota(row: &Row, _: u32) -> Read<Entry> {
         since: time(row.get(4)),
         exempts_high: row.get(7),
     };
-    let (begins, counts): (Vec<i64>, Vec<i64>) = (row.get(5), row.get(6));
+    let (dues, counts): (Vec<i64>, Vec<i64>) = (row.get(5), row.get(6));
     let mut deferrals = Deferrals::default();
-    for (begins, count) in begins.into_iter().zip(counts) {
-        deferrals.restore(time(begins), small(count), false);
+    for (due, count) in dues.into_iter().zip(counts) {
+        deferrals.restore(time(due), small(count));
     }
     Ok(Entry::Quota(QuotaEntry { user: user(row.get(0))?, quota, deferrals }))
 }

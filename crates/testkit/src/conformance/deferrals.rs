@@ -139,6 +139,31 @@ pub async fn a_quota_set_again_counts_what_was_deferred_before(h: &Harness) {
     assert!(matches!(full, Admitted::OverQuota { .. }), "{full:?}");
 }
 
+/// What is due soon counts in the window that a change of the quota opens, and in the one that the next change opens.
+pub async fn a_quota_changed_twice_counts_what_was_deferred_before(h: &Harness) {
+    h.put_limit("ann", 2).await;
+    h.admit((0..4).map(|n| deferred(&n.to_string(), DAY_MS))).await;
+    for reopened in [false, false, true] {
+        h.clock.advance_ms(10_000);
+        assert_eq!(h.put_limit("ann", 2).await.count, 2, "two are due within the minute");
+        if reopened {
+            h.reopen().await.expect("reopen");
+        }
+        let full = h.admit_one(sms("direct").charged_to("ann")).await;
+        assert!(matches!(full, Admitted::OverQuota { .. }), "{full:?}");
+        assert!(h.ledger().delete_quota(user("ann")).await.expect("delete_quota"));
+    }
+    let changed = h.clock.now();
+    assert_eq!(h.put_limit("ann", 2).await.count, 2);
+    // Two go out 30 s after the change and fill its first window, so these are put off to the next one.
+    let answers = h.admit((4..6).map(|n| deferred(&n.to_string(), DAY_MS))).await;
+    assert_eq!(answers.iter().map(|answer| window_of(answer, changed)).collect::<Vec<_>>(), [1, 1]);
+    h.clock.advance_ms(50_000);
+    assert_eq!(h.put_limit("ann", 2).await.count, 2, "two are due in ten seconds, two have gone out");
+    h.clock.advance_ms(10_000);
+    assert_eq!(h.put_limit("ann", 2).await.count, 0, "all have gone out");
+}
+
 pub async fn a_deleted_quota_is_forgotten_with_its_last_window(h: &Harness) {
     h.put_limit("ann", 1).await;
     h.admit((0..3).map(|n| deferred(&n.to_string(), DAY_MS))).await;

@@ -1,5 +1,3 @@
-use std::collections::BTreeSet;
-
 use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{Timestamp, UserId};
 
@@ -7,7 +5,7 @@ use tidegate_domain::{Timestamp, UserId};
 const WINDOWS_MAX: u64 = 1_000;
 
 /// A user's window, and when each deferred message goes out. A deferred message is a charge that happens when
-/// it is due, in a window that begins then. Up to the last of these, windows follow one another without gaps.
+/// it is due. Up to the last of these, windows follow one another without gaps.
 #[derive(Debug)]
 pub struct Account {
     pub user: UserId,
@@ -15,35 +13,21 @@ pub struct Account {
     /// Kept for what was deferred, in case the user has a quota again.
     pub is_deleted: bool,
     deferred: Vec<Timestamp>,
-    /// When the later windows begin, those without messages too.
-    windows: BTreeSet<Timestamp>,
 }
 
 impl Account {
     pub fn new(user: UserId, rule: QuotaRule, now: Timestamp) -> Self {
         let QuotaRule { limit, window_ms, exempts_high } = rule;
         let quota = Quota { limit, window_ms, count: 0, since: now, exempts_high };
-        Self { user, quota, is_deleted: false, deferred: Vec::new(), windows: BTreeSet::new() }
+        Self { user, quota, is_deleted: false, deferred: Vec::new() }
     }
 
     /// A fresh window; what was deferred falls into it or into later ones.
     pub fn reconfigure(&mut self, rule: QuotaRule, now: Timestamp) {
-        let window_ms = rule.window_ms;
         let deferred = std::mem::take(&mut self.deferred);
         *self = Self::new(self.user.clone(), rule, now);
-        for due in deferred.into_iter().filter(|due| *due > now) {
-            match due.since_ms(now) / window_ms {
-                0 => self.quota.count += 1,
-                windows => self.deferred.push(now.plus_ms(windows * window_ms)),
-            }
-        }
-        self.windows.extend(&self.deferred);
-        let last = self.windows.last().copied().unwrap_or(now);
-        let mut begins = now.plus_ms(window_ms);
-        while begins < last && (self.windows.len() as u64) < WINDOWS_MAX {
-            self.windows.insert(begins);
-            begins = begins.plus_ms(window_ms);
-        }
+        self.deferred = deferred.into_iter().filter(|due| *due > now).collect();
+        self.quota.count = self.held_from(now);
     }
 
     /// Counts one message or says how long until the window ends. A window that begins in the future (the
@@ -51,14 +35,9 @@ impl Account {
     pub fn charge(&mut self, now: Timestamp) -> Result<(), u64> {
         self.quota.since = self.quota.since.min(now);
         self.catch_up(now);
-        let end = self.end();
-        if now >= end {
+        if now >= self.end() {
             self.quota.since = now;
             self.quota.count = 0;
-            let within: Vec<_> =
-                self.deferred.extract_if(.., |due| *due < now.plus_ms(self.quota.window_ms)).collect();
-            self.quota.count = u32::try_from(within.len()).expect("few messages");
-            self.windows.retain(|begins| *begins >= now.plus_ms(self.quota.window_ms));
         }
         if self.quota.count >= self.quota.limit {
             return Err(self.end().since_ms(now));
@@ -74,27 +53,28 @@ impl Account {
             if begins.since_ms(now) > horizon_ms {
                 return None;
             }
-            let held = self.deferred.iter().filter(|due| **due == begins).count();
-            if held < self.quota.limit as usize {
+            if self.held_from(begins) < self.quota.limit {
                 self.deferred.push(begins);
-                self.windows.insert(begins);
                 return Some(begins);
             }
         }
         None
     }
 
-    /// The windows that have begun since, with the messages that went out when they did.
+    /// The windows that have begun since, with the messages that go out in them.
     pub fn catch_up(&mut self, now: Timestamp) {
-        while let Some(begins) = self.windows.first().copied().filter(|begins| *begins <= now) {
-            self.windows.remove(&begins);
-            if begins > self.quota.since {
-                self.quota.since = begins;
-                self.quota.count = 0;
-            }
-            let gone = self.deferred.extract_if(.., |due| *due == begins).count();
-            self.quota.count += u32::try_from(gone).expect("few messages");
+        while now >= self.end() && self.deferred.iter().any(|due| *due >= self.end()) {
+            self.quota.since = self.end();
+            self.quota.count = self.held_from(self.quota.since);
         }
+        self.deferred.retain(|due| *due > now);
+    }
+
+    /// Deferred messages that go out in the window that begins then.
+    fn held_from(&self, begins: Timestamp) -> u32 {
+        let end = begins.plus_ms(self.quota.window_ms);
+        let held = self.deferred.iter().filter(|due| (begins..end).contains(due)).count();
+        u32::try_from(held).expect("few messages")
     }
 
     fn end(&self) -> Timestamp {

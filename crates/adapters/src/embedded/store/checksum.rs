@@ -69,7 +69,7 @@ pub(in crate::embedded) fn of_quota(row: &QuotaRow) -> i64 {
     let quota = &row.account.quota;
     sum.number(i64::from(quota.limit)).number(quota.window_ms.cast_signed());
     sum.number(i64::from(quota.count)).number(quota.since.millis()).number(i64::from(quota.exempts_high));
-    for (begins, count) in row.account.deferrals.windows() {
+    for (begins, count) in row.account.deferrals.dues() {
         sum.number(begins.millis()).number(i64::from(count));
     }
     i64::from(sum.finish())

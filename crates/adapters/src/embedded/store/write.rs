@@ -170,15 +170,15 @@ pub(super) fn headers_text(headers: &Headers) -> Option<String> {
 }
 
 fn deferred_text(deferrals: &Deferrals) -> String {
-    let windows = deferrals.windows().map(|(begins, count)| format!("{}:{count}", begins.millis()));
-    windows.collect::<Vec<_>>().join(" ")
+    let dues = deferrals.dues().map(|(due, count)| format!("{}:{count}", due.millis()));
+    dues.collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn deferred_of(text: &str) -> Option<Deferrals> {
     let mut deferrals = Deferrals::default();
-    for window in text.split_ascii_whitespace() {
-        let (begins, count) = window.split_once(':')?;
-        deferrals.restore(Timestamp::from_millis(begins.parse().ok()?), count.parse().ok()?, false);
+    for due in text.split_ascii_whitespace() {
+        let (due, count) = due.split_once(':')?;
+        deferrals.restore(Timestamp::from_millis(due.parse().ok()?), count.parse().ok()?);
     }
     Some(deferrals)
 }

@@ -1,18 +1,36 @@
 -- The fixed window per user, as in the domain's `Quota`: refreshed lazily, with deferrals into later windows.
 
--- Windows that have begun since are open.
+-- Moves on to the window that p_now is in, or to the last one with deferred messages.
 CREATE FUNCTION quota_opened(q quota, p_now bigint) RETURNS quota LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    last bigint := q.later_at[cardinality(q.later_at)];
 BEGIN
-    WHILE cardinality(q.later_at) > 0 AND q.later_at[1] <= p_now LOOP
-        IF q.later_at[1] > q.since THEN
-            q.since := q.later_at[1];
-            q.count := q.later[1];
-        ELSE
-            q.count := q.count + q.later[1];
-        END IF;
-        q.later_at := q.later_at[2:];
-        q.later := q.later[2:];
+    IF p_now - q.since >= q.window_ms AND last >= q.since + q.window_ms THEN
+        q.since := q.since + (least(last, p_now) - q.since) / q.window_ms * q.window_ms;
+        q.count := quota_within(q, q.since);
+    END IF;
+    RETURN q;
+END
+$$;
+
+-- Deferred messages that go out in the window that begins then.
+CREATE FUNCTION quota_within(q quota, p_begins bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(sum(w.count), 0)::bigint FROM unnest(q.later_at, q.later) AS w (due, count)
+    WHERE w.due >= p_begins AND w.due < p_begins + q.window_ms
+$$;
+
+-- Without those that have gone out by then.
+CREATE FUNCTION quota_ahead(q quota, p_now bigint) RETURNS quota LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    gone integer := 0;
+BEGIN
+    WHILE q.later_at[gone + 1] <= p_now LOOP
+        gone := gone + 1;
     END LOOP;
+    IF gone > 0 THEN
+        q.later_at := q.later_at[gone + 1:];
+        q.later := q.later[gone + 1:];
+    END IF;
     RETURN q;
 END
 $$;
@@ -23,22 +41,18 @@ CREATE FUNCTION quota_charge(
     INOUT q quota, p_now bigint, p_horizon_ms bigint, OUT passed boolean, OUT deferred_to bigint
 ) LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
+    dues integer;
+    place integer := 1;
+    first integer;
     begins bigint;
-    place integer;
-    windows integer;
+    held bigint;
 BEGIN
     -- A window that seems to begin in the future (the clock was set back) begins now and keeps its count.
     q.since := least(q.since, p_now);
-    q := quota_opened(q, p_now);
+    q := quota_ahead(quota_opened(q, p_now), p_now);
     IF p_now - q.since >= q.window_ms THEN
         q.since := p_now;
         q.count := 0;
-        -- What is already due within the new window is part of it.
-        WHILE cardinality(q.later_at) > 0 AND q.later_at[1] < p_now + q.window_ms LOOP
-            q.count := q.count + q.later[1];
-            q.later_at := q.later_at[2:];
-            q.later := q.later[2:];
-        END LOOP;
     END IF;
     passed := q.count < q.max;
     IF passed THEN
@@ -47,25 +61,34 @@ BEGIN
     ELSIF p_horizon_ms IS NULL THEN
         RETURN;
     END IF;
-    windows := cardinality(q.later_at);
-    place := 1;
-    WHILE place <= windows AND q.later[place] >= q.max LOOP
+    dues := cardinality(q.later_at);
+    WHILE place <= dues AND q.later_at[place] < q.since + q.window_ms LOOP
         place := place + 1;
     END LOOP;
-    IF place <= windows THEN
-        begins := q.later_at[place];
-    ELSE
-        begins := (CASE WHEN windows > 0 THEN q.later_at[windows] ELSE q.since END) + q.window_ms;
-        IF windows >= 1000 THEN
+    FOR number IN 1 .. 1000 LOOP
+        begins := q.since + number * q.window_ms;
+        IF begins - p_now > p_horizon_ms THEN
             RETURN;
         END IF;
-    END IF;
-    IF begins - p_now > p_horizon_ms THEN
+        first := place;
+        held := 0;
+        WHILE place <= dues AND q.later_at[place] < begins + q.window_ms LOOP
+            held := held + q.later[place];
+            place := place + 1;
+        END LOOP;
+        IF held >= q.max THEN
+            CONTINUE;
+        ELSIF first <= dues AND q.later_at[first] = begins THEN
+            q.later[first] := q.later[first] + 1;
+        ELSIF dues >= 1000 THEN
+            RETURN;
+        ELSE
+            q.later_at := q.later_at[:first - 1] || begins || q.later_at[first:];
+            q.later := q.later[:first - 1] || 1::bigint || q.later[first:];
+        END IF;
+        deferred_to := begins;
         RETURN;
-    END IF;
-    q.later_at[place] := begins;
-    q.later[place] := coalesce(q.later[place], 0) + 1;
-    deferred_to := begins;
+    END LOOP;
 END
 $$;
 
@@ -75,32 +98,14 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint;
     q quota;
-    former quota;
-    later bigint;
-    begins bigint;
 BEGIN
     INSERT INTO quota AS o (user_id, max, window_ms, count, since) VALUES (p_user, p_max, p_window_ms, 0, 0)
-    ON CONFLICT (user_id) DO UPDATE SET user_id = o.user_id RETURNING * INTO former;
-    -- With the row in hand: a window must not begin before one that somebody was told of while we waited.
+    ON CONFLICT (user_id) DO UPDATE SET user_id = o.user_id RETURNING * INTO q;
+    -- With the row in hand: a window must not begin before one that a caller was told of while this call waited.
     now := now_ms();
-    q := former;
-    q.max := p_max; q.window_ms := p_window_ms; q.count := 0; q.since := now; q.exempts_high := p_exempts_high;
-    WITH window_of AS (
-        SELECT (w.begins - now) / p_window_ms AS number, w.count
-        FROM unnest(former.later_at, former.later) AS w (begins, count) WHERE w.begins > now
-    ), counted AS (
-        SELECT number, sum(count)::bigint AS count FROM window_of GROUP BY number
-    ), numbers AS (
-        -- Windows follow one another without gaps, up to a bound.
-        SELECT number FROM counted WHERE number > 0
-        UNION SELECT generate_series(1, least(coalesce((SELECT max(number) FROM counted), 0), 1000))
-    ), kept AS (
-        SELECT n.number, coalesce(c.count, 0) AS count FROM numbers n LEFT JOIN counted c USING (number)
-    )
-    SELECT coalesce((SELECT count FROM counted WHERE number = 0), 0),
-        coalesce((SELECT array_agg(now + number * p_window_ms ORDER BY number) FROM kept), '{}'),
-        coalesce((SELECT array_agg(count ORDER BY number) FROM kept), '{}')
-    INTO q.count, q.later_at, q.later;
+    q := quota_ahead(q, now);
+    q.max := p_max; q.window_ms := p_window_ms; q.since := now; q.exempts_high := p_exempts_high;
+    q.count := quota_within(q, now);
     UPDATE quota o SET max = q.max, window_ms = q.window_ms, count = q.count, since = q.since,
         later_at = q.later_at, later = q.later, exempts_high = q.exempts_high
     WHERE o.user_id = p_user;
@@ -108,8 +113,7 @@ BEGIN
 END
 $$;
 
--- Later windows that hold messages are kept: they count, should the user have a quota again by then. False when there is
--- none.
+-- What is still to go out is kept: it counts, should the user have a quota again by then. False when there is none.
 CREATE FUNCTION delete_quota(p_user text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint;
@@ -120,9 +124,8 @@ BEGIN
         RETURN false;
     END IF;
     now := now_ms();
-    SELECT array_agg(w.begins ORDER BY w.begins), array_agg(w.count ORDER BY w.begins) INTO q.later_at, q.later
-    FROM unnest(q.later_at, q.later) AS w (begins, count) WHERE w.begins > now AND w.count > 0;
-    IF q.later_at IS NULL THEN
+    q := quota_ahead(q, now);
+    IF q.later_at = '{}' THEN
         DELETE FROM quota o WHERE o.user_id = p_user;
     ELSE
         UPDATE quota o SET max = 0, count = 0, later_at = q.later_at, later = q.later WHERE o.user_id = p_user;
@@ -131,7 +134,7 @@ BEGIN
 END
 $$;
 
--- Deleted ones whose last window began so long ago, a slice of them.
+-- Deleted ones whose last deferred message went out so long ago, a slice of them.
 CREATE FUNCTION forget_quotas(p_age_ms bigint, p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     before bigint := now_ms() - p_age_ms;

@@ -127,13 +127,13 @@ CREATE TABLE quota (
     window_ms  bigint NOT NULL,
     count      bigint NOT NULL,
     since      bigint NOT NULL,
-    -- Later windows that hold deferred messages: when they begin, and how many.
+    -- Deferred messages that are still to go out: when, and how many. Those before the current window's end are part of count.
     later_at   bigint[] NOT NULL DEFAULT '{}',
     later      bigint[] NOT NULL DEFAULT '{}',
     -- Whether messages of the high lane pass when the window is full, uncounted.
     exempts_high boolean NOT NULL DEFAULT false
 );
--- A maximum of 0, which no quota has, stands for a deleted one. Its later windows are kept until they have begun.
+-- A maximum of 0, which no quota has, stands for a deleted one. What was deferred is kept until it has gone out.
 CREATE INDEX quota_deleted ON quota (user_id) WHERE max = 0;
 
 -- Rows that are inserted and deleted all day: look at them often.
