@@ -1,4 +1,4 @@
-use jiff::civil::{Date, Time, Weekday};
+use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 
 use crate::Timestamp;
@@ -37,12 +37,17 @@ pub struct CalendarError(pub String);
 const JUMPS_MAX: usize = 10_000;
 /// A stretch of hours without a gap is followed this far.
 const STRETCH_DAYS_MAX: usize = 400;
+/// The end of the year 9999: a later instant has no text that callers could send back.
+const END: Timestamp = Timestamp::from_millis(253_402_300_800_000);
 
 impl Calendar {
     /// The first window that starts at or after `from`, which starts one, and touches no closed time.
     pub fn next_open(&self, from: Timestamp, window_ms: u64) -> Option<Timestamp> {
         let mut start = from;
         for _ in 0..JUMPS_MAX {
+            if start.plus_ms(window_ms) > END {
+                return None;
+            }
             match self.closed_until(start, start.plus_ms(window_ms)) {
                 None => return Some(start),
                 Some(opens) => start = align_up(opens, window_ms)?,
@@ -56,7 +61,7 @@ impl Calendar {
         let blackouts = self.blackouts.iter().filter(|blackout| blackout.to > from);
         let blackout = blackouts.map(|blackout| blackout.from.max(from)).min();
         let hours = self.business_hours.as_ref().map(|hours| hours.open_until(from));
-        blackout.into_iter().chain(hours).min().unwrap_or(Timestamp::MAX)
+        blackout.into_iter().chain(hours).min().unwrap_or(END)
     }
 
     /// When a closed time that touches the span ends; `None` when the whole span is open.
@@ -104,67 +109,74 @@ impl BusinessHours {
     }
 
     fn closed_until(&self, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
-        let instant = jiff::Timestamp::from_millisecond(from.millis()).ok()?;
-        // Hours that began yesterday may reach into today.
-        let mut day = instant.to_zoned(self.zone.clone()).date().yesterday().ok()?;
         let mut open_until = None;
-        for _ in 0..STRETCH_DAYS_MAX {
-            if let Some(hours) = self.hours_of(day) {
-                match open_until {
-                    None if hours.to <= from => {}
-                    // Not open yet at the span's start: it opens then.
-                    None if hours.from > from => return Some(hours.from),
-                    None => open_until = Some(hours.to),
-                    Some(end) if hours.from <= end => open_until = Some(hours.to.max(end)),
-                    Some(_) => return Some(hours.from),
-                }
-                if open_until.is_some_and(|end| end >= to) {
-                    return None;
-                }
+        for hours in self.hours(from) {
+            match open_until {
+                // Not open yet at the span's start: it opens then.
+                None if hours.from > from => return Some(hours.from),
+                None => open_until = Some(hours.to),
+                Some(end) if hours.from <= end => open_until = Some(hours.to.max(end)),
+                Some(_) => return Some(hours.from),
             }
-            day = day.tomorrow().ok()?;
+            if open_until.is_some_and(|end| end >= to) {
+                return None;
+            }
         }
         // A window longer than any stretch of open hours.
         Some(Timestamp::MAX)
     }
 
-    /// The end of the stretch of hours that holds an instant, or of as much of it as anybody follows.
+    /// The end of the stretch of hours that holds an instant, or of as much of it as is followed.
     fn open_until(&self, from: Timestamp) -> Timestamp {
         let mut open_until = from;
-        let Ok(instant) = jiff::Timestamp::from_millisecond(from.millis()) else { return from };
-        let mut day = instant.to_zoned(self.zone.clone()).date().yesterday();
-        for _ in 0..STRETCH_DAYS_MAX {
-            let Ok(this) = day else { break };
-            if let Some(hours) = self.hours_of(this) {
-                if hours.from > open_until {
-                    break;
-                }
-                open_until = open_until.max(hours.to);
+        for hours in self.hours(from) {
+            if hours.from > open_until {
+                break;
             }
-            day = this.tomorrow();
+            open_until = open_until.max(hours.to);
         }
         open_until
     }
 
-    fn hours_of(&self, day: Date) -> Option<Period> {
-        let place = match day.weekday() {
-            Weekday::Monday => 0,
-            Weekday::Tuesday => 1,
-            Weekday::Wednesday => 2,
-            Weekday::Thursday => 3,
-            Weekday::Friday => 4,
-            Weekday::Saturday => 5,
-            Weekday::Sunday => 6,
-        };
-        if !self.days[place] {
-            return None;
-        }
-        let instant = |day: Date, time: Time| {
-            let zoned = day.to_datetime(time).to_zoned(self.zone.clone()).ok()?;
-            Some(Timestamp::from_millis(zoned.timestamp().as_millisecond()))
-        };
-        let last_day = if self.to <= self.from { day.tomorrow().ok()? } else { day };
-        Some(Period { from: instant(day, self.from)?, to: instant(last_day, self.to)? })
+    /// Open hours in their order, what is over before `from` left out. Hours are what the clocks show: what the clocks
+    /// skip in spring is missing, and what they show twice in autumn is open twice.
+    fn hours(&self, from: Timestamp) -> impl Iterator<Item = Period> {
+        let mut stretch = jiff::Timestamp::from_millisecond(from.millis()).ok().and_then(|from| {
+            let offset = self.zone.to_offset(from);
+            // Hours that began yesterday may reach into today.
+            Some((from, offset, offset.to_datetime(from).date().yesterday().ok()?))
+        });
+        let mut days = 0;
+        std::iter::from_fn(move || {
+            loop {
+                let (from, offset, day) = stretch?;
+                days += 1;
+                if days > STRETCH_DAYS_MAX {
+                    return None;
+                }
+                // Between two changes of the clocks a time of day is one instant.
+                let change = self.zone.following(from).next();
+                let end = change.as_ref().map_or(jiff::Timestamp::MAX, |change| change.timestamp());
+                let opens = offset.to_timestamp(day.to_datetime(self.from)).ok()?;
+                if opens >= end {
+                    let offset = change?.offset();
+                    stretch = Some((end, offset, offset.to_datetime(end).date().yesterday().ok()?));
+                    continue;
+                }
+                let last_day = if self.to <= self.from { day.tomorrow().ok()? } else { day };
+                let closes = offset.to_timestamp(last_day.to_datetime(self.to)).ok()?;
+                stretch = Some((from, offset, day.tomorrow().ok()?));
+                let (opens, closes) = (opens.max(from), closes.min(end));
+                if self.is_open_on(day.weekday()) && opens < closes {
+                    let at = |instant: jiff::Timestamp| Timestamp::from_millis(instant.as_millisecond());
+                    return Some(Period { from: at(opens), to: at(closes) });
+                }
+            }
+        })
+    }
+
+    fn is_open_on(&self, day: Weekday) -> bool {
+        self.days[usize::try_from(day.to_monday_zero_offset()).unwrap_or_default()]
     }
 }
 
@@ -203,6 +215,52 @@ mod tests {
         assert_eq!(next, instant("2026-03-30T07:00:00Z"), "nine o'clock in summer time");
         let before = calendar.next_open(instant("2026-03-27T03:00:00Z"), 4_000).unwrap();
         assert_eq!(before, instant("2026-03-27T08:00:00Z"));
+    }
+
+    /// Every window of a quarter of an hour, compared with what the clocks show during it.
+    #[test]
+    fn hours_that_begin_or_end_while_the_clocks_change_are_what_the_clocks_show() {
+        const QUARTER: u64 = 15 * 60_000;
+        let berlin = TimeZone::get("Europe/Berlin").unwrap();
+        let spans = [
+            ("02:30", "03:30"),
+            ("01:00", "02:30"),
+            ("02:15", "02:45"),
+            ("02:00", "03:00"),
+            ("23:00", "02:30"),
+            ("02:30", "01:00"),
+            ("02:30", "02:30"),
+        ];
+        for (from, to) in spans {
+            let calendar = hours(&["SAT", "SUN"], from, to);
+            for begins in ["2027-03-26T12:00:00Z", "2027-10-29T12:00:00Z"].map(instant) {
+                for start in (0..300).map(|n| begins.plus_ms(n * QUARTER)) {
+                    let local = jiff::Timestamp::from_millisecond(start.millis()).unwrap();
+                    let local = local.to_zoned(berlin.clone());
+                    let time = local.strftime("%H:%M").to_string();
+                    let is_day =
+                        |back: i8| matches!((local.weekday().to_monday_zero_offset() + 7 - back) % 7, 5 | 6);
+                    let shown = if from < to {
+                        is_day(0) && from <= time.as_str() && time.as_str() < to
+                    } else {
+                        is_day(0) && from <= time.as_str() || is_day(1) && time.as_str() < to
+                    };
+                    let is_open = calendar.next_open(start, QUARTER) == Some(start);
+                    assert_eq!(is_open, shown, "{from}-{to} at {local}");
+                    assert!(!is_open || calendar.open_until(start) >= start.plus_ms(QUARTER), "{local}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_no_window_after_the_year_9999() {
+        let last = instant("9999-12-30T22:00:00Z");
+        let always = Calendar::default();
+        let hour = 3_600_000;
+        assert_eq!(always.next_open(last, hour), Some(last));
+        assert_eq!(always.next_open(END, hour), None);
+        assert_eq!(always.next_open(END.minus_ms(hour - 1), hour), None);
     }
 
     #[test]
@@ -244,7 +302,7 @@ mod tests {
         assert_eq!(calendar.open_until(ten), instant("2026-03-30T12:00:00Z"));
         let around = hours(&["MON", "TUE"], "00:00", "24:00");
         assert_eq!(around.open_until(ten), instant("2026-03-31T22:00:00Z"), "over midnight");
-        assert_eq!(Calendar::default().open_until(ten), Timestamp::MAX);
+        assert_eq!(Calendar::default().open_until(ten), END);
     }
 
     #[test]

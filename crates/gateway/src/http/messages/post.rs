@@ -171,15 +171,19 @@ fn result(asked: &Admission, admitted: &Result<Accepted, ApiError>) -> Value {
         "sequence": accepted.id.seq(),
         "queue": asked.queue.as_str(),
         "recipient": asked.recipient.as_ref().map(|recipient| recipient.as_str()),
-        "priority": asked.lane.as_str(),
         "idempotencyKey": asked.headers.key_of(accepted.id),
         "admittedAt": iso(accepted.at),
     });
-    if let tidegate_domain::Due::At(at) = asked.due {
-        body["scheduledAt"] = iso(at).into();
-    }
     if accepted.degraded {
         body["degraded"] = true.into();
+    }
+    // A repetition asks for the same delay at another time, and one of the same content may ask for anything.
+    if accepted.replay {
+        return body;
+    }
+    body["priority"] = asked.lane.as_str().into();
+    if let tidegate_domain::Due::At(at) = asked.due {
+        body["scheduledAt"] = iso(at).into();
     }
     if let Some(expires) = asked.expires {
         body["expiresAt"] = iso(expires).into();
