@@ -146,6 +146,7 @@ macro_rules! conformance_cases {
             advances::what_stays_pending_keeps_its_recipient_waiting,
             advances::a_lost_lease_brings_nothing_along,
             advances::a_next_message_that_no_claim_could_take_is_left_alone,
+            advances::an_expired_message_is_no_next_one,
             advances::a_paused_queue_gives_no_next_message,
             advances::a_next_message_that_is_not_settled_comes_back_with_an_attempt_spent,
             advances::many_recipients_advance_in_one_call,

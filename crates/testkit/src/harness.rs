@@ -159,6 +159,12 @@ impl Harness {
         self.reopen_after(|_| ()).await
     }
 
+    /// Closes the ledger and opens it with other settings, until it is opened again.
+    pub async fn reopen_with(&self, setup: &Setup) -> anyhow::Result<()> {
+        self.close().await?;
+        self.open_by(setup).await
+    }
+
     /// Closes the ledger, moves the clock as a machine's may move while nothing runs, and opens it again.
     pub async fn reopen_after(&self, while_closed: impl FnOnce(&TestClock)) -> anyhow::Result<()> {
         self.close().await?;
@@ -182,7 +188,11 @@ impl Harness {
     }
 
     pub(crate) async fn open_again(&self) -> anyhow::Result<()> {
-        let new = self.backend().open(&self.setup).await?;
+        self.open_by(&self.setup).await
+    }
+
+    async fn open_by(&self, setup: &Setup) -> anyhow::Result<()> {
+        let new = self.backend().open(setup).await?;
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
         Ok(())
     }

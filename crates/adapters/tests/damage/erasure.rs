@@ -22,6 +22,10 @@ fn text(n: usize) -> Bytes {
     Bytes::from(format!("text-{n:05}-{}", "x".repeat(bytes)))
 }
 
+fn marker(n: usize) -> String {
+    format!("text-{n:05}-")
+}
+
 fn queue(n: usize) -> QueueName {
     QueueName::new(["retried", "settled", "purged"][n % 3]).unwrap()
 }
@@ -82,6 +86,16 @@ async fn deleted_texts_leave_no_copy_behind() {
         (n % 2 == 0).then(|| Requeue { id: *id, body: Some(Bytes::from_static(b"edited")), delay_ms: 0 })
     };
     ledger.requeue(retried.iter().enumerate().filter_map(edited).collect()).await.unwrap();
+    // Each way to delete a text leaves the files by itself.
+    let of = |(id, _): &(MessageId, u64)| marker(ids.iter().position(|known| known == id).unwrap());
+    let former: Vec<_> = retried.iter().step_by(2).map(of).collect();
+    let gone = async |texts: &[String], how: &str| {
+        clock.advance_ms(2_000);
+        ledger.sweep().await.unwrap();
+        let left: Vec<_> = found(dir.path()).into_iter().filter(|text| texts.contains(text)).collect();
+        assert_eq!(left, Vec::<String>::new(), "{how}");
+    };
+    gone(&former, "edited").await;
     clock.advance_ms(DAY_MS + 1);
     for _ in 0..5 {
         ledger.sweep().await.unwrap();
@@ -89,10 +103,16 @@ async fn deleted_texts_leave_no_copy_behind() {
     for queue in [queue(0), queue(1), queue(2)] {
         ledger.purge(queue).await.unwrap();
     }
+    let purged: Vec<_> = (2..MESSAGES).step_by(3).map(marker).collect();
+    gone(&purged, "purged").await;
     ledger.delete_dead(ids.clone()).await.unwrap();
     assert_eq!(ledger.counts().await.unwrap().pending, 0);
-    clock.advance_ms(2_000);
-    ledger.sweep().await.unwrap();
+    gone(&(0..MESSAGES).map(marker).collect::<Vec<_>>(), "dead and deleted").await;
+    // By the checksum of a body, a short text could be guessed.
+    let db = rusqlite::Connection::open(dir.path().join("ledger.db")).unwrap();
+    let told = "SELECT count(*) FROM message WHERE checksum & 4294967295 <> 0";
+    assert_eq!(db.query_row(told, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+    drop(db);
     assert_eq!(found(dir.path()), Vec::<String>::new(), "while the ledger runs");
     ledger.close();
     assert_eq!(found(dir.path()), Vec::<String>::new(), "when it is closed");

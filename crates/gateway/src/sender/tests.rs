@@ -327,3 +327,27 @@ async fn a_settlement_that_meets_a_defect_takes_no_other_along() {
     let delivered = bench.channel.delivered.lock().unwrap().clone();
     assert_eq!(delivered.iter().filter(|text| *text == "good").count(), 1, "{delivered:?}");
 }
+
+/// What comes with a settlement asks for no turn, so there is none of it while others wait.
+#[tokio::test]
+async fn no_recipient_goes_on_before_those_that_wait() {
+    const RECIPIENTS: usize = 30;
+    let bench = Bench::start(0, PATIENT);
+    let admission = |n: usize| Admission {
+        recipient: Some(Recipient::new(&format!("r{}", n % RECIPIENTS)).unwrap()),
+        ..Admission::new(QueueName::new("sms").unwrap(), Bytes::from(n.to_string()))
+    };
+    // Claims and settlements race, so that one round may not show it.
+    for round in 0..5 {
+        bench.ledger.admit((0..2 * RECIPIENTS).map(admission).collect()).await.unwrap();
+        while bench.ledger.counts().await.unwrap().pending > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let delivered = std::mem::take(&mut *bench.channel.delivered.lock().unwrap());
+        let delivered: Vec<usize> = delivered.iter().map(|text| text.parse().unwrap()).collect();
+        let second = delivered.iter().position(|n| *n >= RECIPIENTS).unwrap();
+        // All first ones were claimed by then, and as many may be under way as there are places.
+        let most = bench.sender.settings.concurrency;
+        assert!(second + most >= RECIPIENTS, "round {round}: {delivered:?}");
+    }
+}

@@ -60,6 +60,8 @@ fn every_change_by_an_admin_is_logged_with_principal_and_request_id() {
         popped["id"].as_str().unwrap().to_owned()
     };
     let (first, second, third) = (dead("hush"), dead("hush"), dead("hush"));
+    let pushed = ask("POST", "/queue/push", "jobs", &json!("hush"), "push").json();
+    let waiting = pushed["id"].as_str().unwrap();
     let letter = |id: &str, more: &str| format!("/api/v1/dead-letters/{id}{more}");
     let quota = json!({"userId": "alice", "rateLimit": 5, "timeWindow": 1});
     let slots = json!({"maxPerWindow": 1, "windowSize": "PT4S"});
@@ -80,6 +82,7 @@ fn every_change_by_an_admin_is_logged_with_principal_and_request_id() {
             "dead letters requeued",
             "1 messages",
         ),
+        ("DELETE", &format!("/api/v1/messages/{waiting}"), Value::Null, "message cancelled", waiting),
         ("POST", "/queue/pause", Value::Null, "queue paused", "jobs"),
         ("POST", "/queue/resume", Value::Null, "queue resumed", "jobs"),
         ("POST", "/queue/purge", Value::Null, "queue purged", "jobs, 2 messages"),

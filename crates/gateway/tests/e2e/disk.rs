@@ -140,6 +140,8 @@ fn a_damaged_message_is_not_popped_and_becomes_a_dead_letter() {
     gateway.stderr.wait_for("damaged on disk");
     let totals = gateway.get("/api/v1/stats").json()["totals"].clone();
     assert_eq!((&totals["dead"], &totals["delivered"]), (&1.into(), &1.into()), "{damaged}: {totals}");
+    let listed = gateway.get("/api/v1/dead-letters").json();
+    assert_eq!(listed["damaged"][0]["id"], damaged.as_str(), "{listed}");
 }
 
 fn id_of(gateway: &Gateway, message: &str) -> String {

@@ -22,7 +22,9 @@ fn a_policy_lets_urgent_messages_pass_and_holds_them_to_their_word() {
         &(policy("lenient", "/queue/push", 2, "exemptPriority = \"high\"")
             + &policy("lenient-too", "/queue/batch/*", 1, "exempt_priority = \"high\"")
             + &policy("messages", "/api/v1/messages/**", 1, "exemptPriority = \"high\"")
-            + &policy("strict", "/api/send", 1, "")),
+            + &policy("strict", "/api/send", 1, "")
+            + &policy("pops", "/queue/pop", 1, "exemptPriority = \"high\"")
+            + &policy("purges", "/queue/purge", 1, "exemptPriority = \"high\"")),
     );
     let gateway = start(dir.path());
     let urgent = [HIGH, ("priority", "high")];
@@ -37,9 +39,12 @@ fn a_policy_lets_urgent_messages_pass_and_holds_them_to_their_word() {
         let answer = push(&gateway, wrong);
         assert_eq!((answer.status, answer.text.contains("Tidegate-Priority")), (400, true), "{answer:?}");
     }
-    // A pop brings no message: there the header says nothing.
+    // These bring no message: there the header says nothing.
     let group = [("consumerGroup", "jobs"), HIGH];
-    assert_eq!(exchange(gateway.address, "GET", "/queue/pop", &group, "").status, 200);
+    for (method, path) in [("GET", "/queue/pop"), ("POST", "/queue/purge")] {
+        let asked = [(); 2].map(|()| exchange(gateway.address, method, path, &group, "").status);
+        assert_eq!(asked, [200, 429], "{path}");
+    }
 
     let message = |priority: &str| json!({"recipient": "ann", "body": "hello", "priority": priority});
     let post = |path: &str, body| client::post(gateway.address, path, &[HIGH], &body);

@@ -1,7 +1,8 @@
 //! What can't be read as it was written is reported, and never served.
 
 use tidegate_domain::{
-    Admitted, ClaimRequest, Ledger as _, LedgerError, MessageId, Queues as _, Status, Transit as _,
+    Admitted, ClaimRequest, Filter, Ledger as _, LedgerError, MessageId, Page, Queues as _, Recipient,
+    Status, Transit as _,
 };
 use tidegate_postgres::Postgres;
 use tidegate_testkit::conformance::{queue, sms};
@@ -73,4 +74,40 @@ async fn a_damaged_message_that_got_lost_on_its_way_dies_without_an_attempt() {
     services::Postgres::shared().sql(&backend.database, heal).unwrap();
     let record = ledger.message(ids[1]).await.unwrap().unwrap();
     assert_eq!((record.status, record.attempts), (Status::Dead, vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_names_what_is_damaged_and_shows_the_rest() {
+    for damage in ["body = 'lies'", "headers = 'lies'"] {
+        let backend = PostgresBackend::new();
+        let ledger = Postgres::open(backend.options(&Setup::default())).await.unwrap();
+        let ids = three(&backend, &ledger, damage).await;
+        let all = Filter::default();
+        let filters = [
+            all.clone(),
+            Filter { status: Some(Status::Pending), ..all.clone() },
+            Filter { queue: Some(queue("sms")), ..all.clone() },
+            Filter { recipient: Some(Recipient::new("ann").unwrap()), ..all.clone() },
+        ];
+        for filter in filters {
+            let page = Page { max: 9, body_bytes_max: Some(usize::MAX), after: None };
+            let listing = ledger.list(filter.clone(), page).await.unwrap();
+            let shown: Vec<_> = listing.messages.iter().map(|record| record.id).collect();
+            let named: Vec<_> = listing.damaged.iter().map(|damaged| damaged.id).collect();
+            assert_eq!((shown, named), (vec![ids[0], ids[2]], vec![ids[1]]), "{damage}: {filter:?}");
+        }
+        // A page of nothing but the damaged one goes on behind it.
+        let page = |after| Page { max: 1, body_bytes_max: Some(usize::MAX), after };
+        let (mut met, mut after) = (Vec::new(), None);
+        loop {
+            let listing = ledger.list(all.clone(), page(after)).await.unwrap();
+            met.extend(listing.messages.iter().map(|record| record.id));
+            met.extend(listing.damaged.iter().map(|damaged| damaged.id));
+            after = listing.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(met, ids, "{damage}");
+    }
 }

@@ -10,12 +10,12 @@ use crate::session::Session;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Settled messages of many, of which every thousandth is ann's, charged to another; every ten thousandth is dead. They came
-/// when the test's clock began.
+/// Settled messages of many, of which every thousandth is ann's, charged to another; every ten thousandth is dead. The last of
+/// each block is charged to a user of its own. They came when the test's clock began.
 const FILL: &str = "SET search_path TO tidegate; INSERT INTO queue (name) VALUES ('sms'); \
     INSERT INTO message (seq, admitted_at, queue, recipient, chained, lane, user_id, ack_required, body, checksum) \
     SELECT n, {at}, 'sms', CASE WHEN n % 1000 = 7 THEN 'ann' ELSE 'r' || n END, false, 1, \
-        CASE WHEN n % 1000 = 7 THEN 'payer' END, false, 'x', 2363233923 FROM generate_series(1, {all}) n; \
+        CASE WHEN n % 1000 = 7 THEN 'payer' WHEN n % 16384 = 16383 THEN 'last' END, false, 'x', 2363233923 FROM generate_series(1, {all}) n; \
     INSERT INTO outcome (seq, status, at, due_at, number, latency_ms) \
     SELECT n, CASE WHEN n % 10000 = 7 THEN 2 ELSE 1 END, {at}, {at}, 1, 1 FROM generate_series(1, {all}) n; \
     INSERT INTO tally SELECT name, 99, {all}, {all} - {all} / 10000, {all} / 10000, 0, 0, 0, 0, 0 \
@@ -46,13 +46,18 @@ async fn one_page_holds_all_before_and_after_a_sweep() {
     fill(&backend, 60_000);
     let of_ann: Vec<u64> = (7..60_000).step_by(1_000).collect();
     let paid = Filter { user: Some(user("payer")), ..Filter::default() };
+    let last = Filter { user: Some(user("last")), ..Filter::default() };
     let dead = Filter { status: Some(Status::Dead), ..to("ann") };
     for swept in [false, true] {
         for filter in [&to("ann"), &paid] {
             assert_eq!(page(&ledger, filter, None).await, (of_ann.clone(), None), "swept: {swept}");
         }
         assert_eq!(page(&ledger, &dead, None).await, ((7..60_000).step_by(10_000).collect(), None));
-        assert_eq!(page(&ledger, &to("r59999"), None).await, (vec![59_999], None));
+        // Both sides of the end of a block, and the last of all.
+        for seq in [16_383, 16_384, 59_999] {
+            assert_eq!(page(&ledger, &to(&format!("r{seq}")), None).await, (vec![seq], None));
+        }
+        assert_eq!(page(&ledger, &last, None).await, (vec![16_383, 32_767, 49_151], None));
         assert_eq!(page(&ledger, &to("zoe"), None).await, (vec![], None));
         ledger.sweep().await.unwrap();
     }

@@ -76,6 +76,15 @@ pub async fn a_lost_lease_brings_nothing_along(h: &Harness) {
     assert_eq!(*second, Advanced { settled: Settled::LostLease, next: None });
     let late = h.advance_one(&head, Outcome::Delivered).await;
     assert_eq!(late, Advanced { settled: Settled::LostLease, next: None });
+    // Nor does one before the lease that counts take anything from that.
+    h.put_all([sms("b1").to("bob"), sms("b2").to("bob")]).await;
+    let lost = h.claim_one().await;
+    h.let_lease_end();
+    let claims = h.claim(9).await;
+    let current = claims.iter().find(|claim| claim.id == lost.id).expect("claimed again");
+    let [first, second] = &h.advance(&[&lost, current], Outcome::Delivered).await[..] else { panic!() };
+    assert_eq!(*first, Advanced { settled: Settled::LostLease, next: None });
+    assert_eq!(second.next.as_ref().map(text).as_deref(), Some("b2"));
 }
 
 pub async fn a_next_message_that_no_claim_could_take_is_left_alone(h: &Harness) {
@@ -97,6 +106,20 @@ pub async fn a_next_message_that_no_claim_could_take_is_left_alone(h: &Harness) 
     assert_eq!(next, [None, Some("b3".to_owned()), None, None], "not due; expired; no recipient");
     h.clock.advance_ms(40);
     assert_eq!(h.deliver_all().await, ["a2"]);
+}
+
+pub async fn an_expired_message_is_no_next_one(h: &Harness) {
+    let until = h.clock.now().plus_ms(50);
+    h.put_all([sms("a1").to("ann"), sms("a2").to("ann").expires(until), sms("a3").to("ann")]).await;
+    let head = h.claim_one().await;
+    h.clock.advance_ms(50);
+    // No sweep has noticed: it may stand in the way of the one behind it.
+    let next = h.advance_one(&head, Outcome::Delivered).await.next;
+    assert!(next.as_ref().is_none_or(|next| text(next) == "a3"), "{next:?}");
+    if next.is_none() {
+        assert_eq!(h.deliver_all().await, ["a3"]);
+    }
+    assert_eq!(h.counts().await.expired, 1);
 }
 
 pub async fn a_paused_queue_gives_no_next_message(h: &Harness) {

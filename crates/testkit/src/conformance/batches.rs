@@ -5,7 +5,7 @@ use tidegate_domain::{BATCH_BYTES_MAX, Body, Filter, Lane, MessageId, MessageRec
 
 use super::steps::{Draft, QUEUE, sms};
 use super::transit_steps::dispatch_of;
-use crate::Harness;
+use crate::{FAIR, Harness};
 
 /// Two of them fit into an answer.
 const LARGE_BYTES: usize = 3 * BATCH_BYTES_MAX / 8;
@@ -48,11 +48,16 @@ pub async fn one_message_fits_into_every_answer(h: &Harness) {
 
 /// The message that did not fit is the next.
 pub async fn what_does_not_fit_keeps_its_turn(h: &Harness) {
-    let mut ids = h.put_all((0..2).map(|_| large(LARGE_BYTES).lane(Lane::High))).await;
-    ids.push(h.put(large(LARGE_BYTES).lane(Lane::High)).await);
-    ids.push(h.put(sms("low").lane(Lane::Low)).await);
-    assert_eq!(claimed(h.pop_from(QUEUE, 9).await), ids[..2]);
-    assert_eq!(claimed(h.pop_from(QUEUE, 9).await), ids[2..]);
+    let of = |lane, count| (0..count).map(move |_| large(LARGE_BYTES).lane(lane).on(FAIR));
+    for popped in [false, true] {
+        let high = h.put_all(of(Lane::High, 4)).await;
+        let low = h.put_all(of(Lane::Low, 1)).await;
+        // After two of the high lane it is the turn of the low one.
+        for part in [vec![high[0], high[1]], vec![low[0], high[2]], vec![high[3]]] {
+            let taken = if popped { h.pop_from(FAIR, 9).await } else { h.claim_from(FAIR, 9).await };
+            assert_eq!(claimed(taken), part, "popped: {popped}");
+        }
+    }
 }
 
 pub async fn pages_end_by_their_bytes(h: &Harness) {

@@ -3,12 +3,12 @@
 use tidegate_domain::{Filter, Listing, MessageId, MessageRecord, Page, Recipient, Requeued, Status};
 
 use super::queue_steps::{bodies, requeue_of};
-use super::steps::{QUEUE, queue, sms, user};
-use crate::Harness;
+use super::steps::{queue, sms, user};
+use crate::{Harness, Setup};
 
-/// More messages than the ledger on PostgreSQL looks at for one page, in rounds that a ledger has room for.
-const ROUNDS: usize = 90;
-const ROUND: usize = 60;
+/// More messages than any ledger looks at for one page, by batches.
+const OTHERS: usize = 21_000;
+const BATCH: usize = 7_000;
 
 fn to(name: &str) -> Filter {
     Filter { recipient: Some(Recipient::new(name).expect("a valid recipient")), ..Filter::default() }
@@ -79,11 +79,14 @@ pub async fn every_page_but_the_last_is_full(h: &Harness) {
 }
 
 pub async fn others_between_take_no_page(h: &Harness) {
+    let room = OTHERS + h.setup().pending_max;
+    h.reopen_with(&Setup { pending_max: room, pending_hard_max: room, ..h.setup().clone() })
+        .await
+        .expect("reopen");
     with_quotas(h, &["payer"]).await;
     h.put(sms("first").to("ann").charged_to("payer").on("kept")).await;
-    for round in 0..ROUNDS {
-        h.put_all((0..ROUND).map(|n| sms("x").to(&format!("other{}", round * ROUND + n)))).await;
-        h.purge(QUEUE).await;
+    for first in (0..OTHERS).step_by(BATCH) {
+        h.put_all((first..first + BATCH).map(|n| sms("x").to(&format!("other{n}")).on("others"))).await;
     }
     h.put(sms("last").to("ann").charged_to("payer").on("kept")).await;
     let dead = h.put_dead(sms("dead").to("ann").charged_to("payer")).await;

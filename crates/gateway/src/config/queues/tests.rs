@@ -24,14 +24,17 @@ fn sms_is_there_unnamed_and_goes_to_the_log() {
 #[test]
 fn a_named_queue_takes_what_it_does_not_say_from_the_defaults() {
     let queues = load(
-        "[queue]\nattempts_max = 7\nretention_minutes = 2\n[[queues]]\nname = \"jobs\"\nmode = \"reserve\"\n\
-         pending_max = 10\n[[queues]]\nname = \"hooks\"\nchannel = \"log\"\norder = \"best-effort\"\n",
+        "[queue]\nattempts_max = 7\nretention_minutes = 2\nhigher_per_lower = 6\n[[queues]]\nname = \"jobs\"\n\
+         mode = \"reserve\"\npending_max = 10\n[[queues]]\nname = \"hooks\"\nchannel = \"log\"\norder = \"best-effort\"\n\
+         higher_per_lower = 3\n",
     )
     .unwrap();
     let (jobs, hooks) = (queues.of(&name("jobs")), queues.of(&name("hooks")));
     assert_eq!((jobs.outlet, jobs.attempts_max), (Outlet::Pull(PullMode::Reserve), 7));
     assert_eq!((jobs.retention_ms, jobs.rule.pending_max), (Some(120_000), 10));
     assert_eq!((hooks.attempts_max, hooks.rule.order), (5, Order::BestEffort));
+    let shares = [jobs, hooks, queues.of(&name("anything"))].map(|queue| queue.rule.higher_per_lower);
+    assert_eq!(shares, [6, 3, 6]);
     assert_eq!(queues.pushed().count(), 2);
 }
 

@@ -136,6 +136,10 @@ async fn runs_and_the_open_block_hold_every_message_once() {
     subject.require("ann", &of_ann(&ids)).await;
     subject.require("other99", &ids[99..]).await;
     subject.require("zoe", &[]).await;
+    // One page looks at fewer messages than there are others between these.
+    let page = Page { max: 1_000, body_bytes_max: None, after: None };
+    let listing = subject.ledger.list(to("ann"), page).await.unwrap();
+    assert_eq!((listing.messages.len(), listing.next), (of_ann(&ids).len(), None));
     let subject = subject.reopen();
     subject.require("ann", &of_ann(&ids)).await;
     ids.extend(subject.admit(names(30)).await);
