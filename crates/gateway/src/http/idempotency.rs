@@ -37,8 +37,8 @@ pub fn checked(text: &str) -> Result<&str, &'static str> {
 #[derive(Debug, Clone, Copy)]
 pub struct Keyed<'a> {
     pub caller: &'a str,
-    /// The caller's, if it gave one. In a batch one key is one for each place: `key`, a line break, the place. No key that
-    /// a caller can write looks like that.
+    /// The caller's, if it gave one. In a batch one key is one for each place, `KEY/PLACE`: the very key that is shown, so that
+    /// no provider is sent it for two messages.
     pub key: Option<&'a str>,
     pub queue: &'a QueueName,
     pub recipient: Option<&'a Recipient>,
@@ -56,7 +56,7 @@ impl Keyed<'_> {
         if let Some(key) = self.key {
             let key_hash = IdempotencyKey::new(self.caller, key);
             let idempotency = Idempotency { key: key_hash, fingerprint: request() };
-            return Some((key.replace('\n', "/"), idempotency));
+            return Some((key.to_owned(), idempotency));
         }
         if gateway.queue_settings.of(self.queue).dedup == Dedup::Off {
             return None;

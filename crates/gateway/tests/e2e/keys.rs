@@ -60,6 +60,9 @@ fn every_message_shows_its_key_and_its_provider_is_sent_it() {
     let keys: Vec<_> =
         batch["results"].as_array().unwrap().iter().map(|one| &one["idempotencyKey"]).collect();
     assert_eq!(keys, ["many/0", "own"]);
+    // A key that was shown is taken: the provider would be sent it for two texts.
+    let again = json!({"recipient": "ann", "body": "another text", "idempotencyKey": "many/0"});
+    assert_eq!(client::post(gateway.address, "/api/v1/messages", &[], &again).status, 409);
 
     eventually(|| (sink.seen().len() == 4).then_some(()));
     for (head, body) in sink.heads().iter().zip(sink.seen()) {

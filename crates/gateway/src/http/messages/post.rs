@@ -81,7 +81,7 @@ pub async fn send_many(
             continue;
         };
         let mut inner = Fields::new(object);
-        let of_place = key.as_ref().map(|key| format!("{key}\n{place}"));
+        let of_place = key.as_ref().map(|key| format!("{key}/{place}"));
         batch.extend(read(&gateway, &principal, &mut inner, Asked::InBatch(of_place), trace.clone()));
         fields.absorb(inner, format_args!("messages[{place}]"));
     }

@@ -112,7 +112,7 @@ impl Caller<'_> {
         envelope.check_lifetime(fields, self.gateway, queue.as_ref()?);
         envelope.check_recipient(fields, self.gateway, queue.as_ref()?);
         // One key for the batch is one for each of its places; no key that a caller can write looks like this.
-        let of_place = self.key.as_ref().map(|key| format!("{key}\n{place}"));
+        let of_place = self.key.as_ref().map(|key| format!("{key}/{place}"));
         envelope.key = envelope.key.or(of_place);
         envelope.trace = self.trace.clone();
         let body = Bytes::from(content?);
