@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use tidegate_domain::{Durability, Timestamp};
 
 use super::loss::{self, Loss};
-use super::progress::{Progress, ProgressFile};
+use super::progress::{Progress, ProgressFile, Unreadable};
 use super::start::{self, Files};
 use super::{
     Commit, FILE_MODE, Store, StoreError, StoreErrorKind, as_i64, beside, head, schema, set_meta, wal,
@@ -42,7 +42,12 @@ impl Store {
         let Some(loss) = refused.loss.clone().filter(|_| refused.kind == StoreErrorKind::Lost) else {
             return Err(refused);
         };
-        let known = ProgressFile::open(database).ok().map(|progress| *progress.last());
+        let files = Files::look(database)?;
+        let (known, current) = match ProgressFile::open(database) {
+            Ok(progress) => (Some(*progress.last()), !files.is_newer_than(progress.last())),
+            Err(Unreadable::Damaged { rest, .. }) => (rest.map(|rest| *rest), false),
+            Err(Unreadable::Absent) => (None, false),
+        };
         let kept = keep_wal(database, known.as_ref(), now)?;
         // A database that is gone begins anew, as the same ledger if that is known.
         let mut first = start::new_ledger(database)?;
@@ -53,10 +58,13 @@ impl Store {
         store.check_pages()?;
         recover(&store)?;
         let found = store.head.reached;
-        let comparable = known.map(|known| known.reached).filter(|known| known.ledger == found.ledger);
+        let comparable =
+            known.map(|known| known.reached).filter(|known| current && known.ledger == found.ledger);
         let loss = Loss { found: Some(found), known: comparable, ..*loss };
         write_down(database, &loss, kept.as_deref(), now)?;
-        store.go_on(known.unwrap_or_default(), comparable.is_some(), now)?;
+        let known = known.unwrap_or_default();
+        let checkpoint = files.checkpoint().max(known.checkpoint);
+        store.go_on(Progress { checkpoint, ..known }, comparable.is_some(), now)?;
         Ok(Some(loss))
     }
 
@@ -76,9 +84,8 @@ impl Store {
         reached.commits = reached.commits.max(known.reached.commits);
         let seq_last = reached.seq_last.max(known.reached.seq_last) + seq_gap;
         let life = self.mark("life")?.max(known.life) + life_gap;
-        let header = Files::look(&self.path)?.header;
-        let checkpoint = header.map_or(0, |header| header.checkpoint).max(known.checkpoint);
-        self.progress.note(Progress { checkpoint, ..*self.progress.last() })?;
+        let checkpoint = known.checkpoint;
+        self.progress.note(Progress { checkpoint, successor: 0, ..*self.progress.last() })?;
         let commit = Commit { seq_last, life, ..self.commit_at(now) };
         self.transact(commit, |store| {
             let write = || {
@@ -106,6 +113,7 @@ fn keep_wal(
     let kept = beside(&wal, &format!(".lost-{}", now.millis()));
     let foreign = files.database_bytes == 0
         || known.is_some_and(|known| files.is_older_than(known))
+        || files.has_older_wal()
         || is_newer_alone(database);
     let moved = if foreign { fs::rename(&wal, &kept) } else { fs::copy(&wal, &kept).map(drop) };
     moved.map_err(|error| StoreError::of_file(&wal, error))?;

@@ -142,7 +142,8 @@ impl Arrival {
         // As it carries on the empty one's count of commits, the file of progress fits before and after.
         let progress = store.close_whole(self.clock.now()).map_err(|error| failed(&error))?;
         let database = self.directory.database().to_owned();
-        Store::reached(&database, self.present).map_err(|error| failed(&error))?;
+        let present = Progress { successor: progress.checkpoint, ..self.present };
+        Store::reached(&database, present).map_err(|error| failed(&error))?;
         let whole = self.staging.join(FILE_NAME);
         let placed = File::open(&whole).and_then(|file| file.sync_all());
         placed.and_then(|()| self.directory.replace(&whole)).map_err(|error| {
