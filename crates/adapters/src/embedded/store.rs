@@ -26,6 +26,7 @@ mod insert;
 pub(super) mod list;
 mod load;
 mod loss;
+mod mend;
 mod parties;
 pub(super) mod progress;
 mod queues;

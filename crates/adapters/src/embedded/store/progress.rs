@@ -115,6 +115,16 @@ impl ProgressFile {
             .map_err(|error| StoreError::of_file(&self.path, error))
     }
 
+    /// Removes a file that was never put in its place.
+    pub(super) fn discard_draft(database: &Path) {
+        let path = draft_path(&beside(database, SUFFIX));
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(%error, file = %path.display(), "cannot be removed");
+        }
+    }
+
     pub(super) fn open(database: &Path) -> Result<Self, Unreadable> {
         let path = beside(database, SUFFIX);
         let damaged = |error: std::io::Error| Unreadable::damaged(format!("cannot be read: {error}"));

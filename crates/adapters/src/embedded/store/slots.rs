@@ -127,12 +127,13 @@ impl Store {
         self.require(sound, "a slot configuration makes no sense")?;
         let sql = format!("SELECT {SLOT} FROM slot ORDER BY seq");
         let sound = self.each(&sql, [], |row| {
-            let stored = slot_of(row)?;
+            let seq: i64 = row.get(0)?;
+            let stored = Some(slot_of(row).ok().flatten().ok_or_else(|| unsound("slot", &seq))?);
             let version = |row: &SlotRow| book.slots.has_version(row.held.config, row.held.version);
             let sound = stored.filter(version).map(|stored| book.slots.restore(&stored));
             Ok(sound.is_some())
         })?;
-        self.require(sound, "a slot does not match its checksum")
+        self.require(sound, "a slot names a version of its configuration that there is not")
     }
 
     /// Every version, in order; none where it makes no sense.
@@ -140,14 +141,16 @@ impl Store {
         &self,
         mut step: impl FnMut(u16, Option<SlotConfig>) -> bool,
     ) -> Result<bool, StoreError> {
-        let sql = "SELECT config, name, version, max, window_ms, headroom, created, blackouts, zone, days, open_from,
-                   open_to, checksum FROM slot_config ORDER BY config, version";
-        self.each(sql, [], |row| {
+        let sql = format!("SELECT {CONFIG} FROM slot_config ORDER BY config, version");
+        self.each(&sql, [], |row| {
             require_sound(row)?;
             Ok(step(row.get(0)?, config_of(row)?))
         })
     }
 }
+
+pub(super) const CONFIG: &str = "config, name, version, max, window_ms, headroom, created, blackouts, zone, days, \
+     open_from, open_to, checksum";
 
 pub(super) const SLOT: &str =
     "seq, config, window, requested, scheduled, created, message, event, checksum, version";
@@ -170,7 +173,8 @@ pub(super) fn slot_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotRow>> {
     Ok(sound.then_some(stored))
 }
 
-fn require_sound(row: &Row<'_>) -> rusqlite::Result<()> {
+/// From the columns of [`CONFIG`].
+pub(super) fn require_sound(row: &Row<'_>) -> rusqlite::Result<()> {
     let number = |column: usize| row.get::<_, i64>(column);
     let numbers = [number(0)?, number(2)?, number(3)?, number(4)?, number(5)?, number(6)?];
     let text = |column: usize| row.get_ref(column).and_then(|value| Ok(value.as_str_or_null()?));
