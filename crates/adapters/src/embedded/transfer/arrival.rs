@@ -27,9 +27,6 @@ use super::super::store::{FILE_NAME, Store};
 use super::super::{OpenError, Options};
 use super::failed;
 
-/// Where a ledger grows until it is whole; whatever an earlier one left there is of no use.
-const STAGING: &str = "import";
-
 /// An import under way: a ledger of its own, which takes the place of the empty one at the end.
 #[derive(Debug)]
 pub(super) struct Arrival {
@@ -66,8 +63,7 @@ impl Arrival {
         let Some(present) = Store::empty(directory.database(), clock.now())? else {
             return Err(OpenError::NotEmpty(options.dir));
         };
-        // On the same file system.
-        let staging = directory.database().with_file_name(STAGING);
+        let staging = directory.staging();
         let fail = |cause| OpenError::Directory { dir: staging.clone(), cause };
         remove(&staging).map_err(fail)?;
         fs::DirBuilder::new().mode(0o700).create(&staging).map_err(fail)?;
@@ -299,5 +295,6 @@ impl Drop for Arrival {
         if let Err(error) = remove(&self.staging) {
             tracing::warn!(%error, dir = %self.staging.display(), "cannot be removed; the next import does it");
         }
+        self.directory.unmake();
     }
 }
