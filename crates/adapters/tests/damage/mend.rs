@@ -50,6 +50,12 @@ fn a_damaged_row_is_named_and_the_ledger_starts_without_it() {
         ("quota", "UPDATE quota SET max = max + 1", "row ann of table quota"),
         ("slot", "UPDATE slot SET window = window + 1 WHERE seq = 1", "row 1 of table slot"),
         ("queue", "UPDATE queue SET paused = 1 - paused WHERE id = 0", "row 0 of table queue"),
+        (
+            "slot_config",
+            "UPDATE slot_config SET max = max + 1 WHERE version = 2",
+            "row 0, 2 of table slot_config",
+        ),
+        ("outcome", "UPDATE outcome SET attempt = attempt + 1 WHERE status = 2", "of table outcome"),
         ("queue_block", "UPDATE queue_block SET checksum = 7 WHERE queue = 1", "of table queue_block"),
         ("message", "UPDATE message SET recipient = 'bob' WHERE seq = 2", "row 2 of table message"),
         ("message", "UPDATE message SET lane = 9 WHERE seq = 2", "row 2 of table message"),
@@ -80,7 +86,7 @@ fn what_cannot_be_left_out_is_refused_and_nothing_changes() {
     let cases = [
         "UPDATE totals SET checksum = checksum + 1",
         "UPDATE meta SET checksum = checksum + 1 WHERE name = 'salt'",
-        "UPDATE slot_config SET checksum = checksum + 1 WHERE version = 2",
+        "UPDATE slot_config SET name = 'other' WHERE version = 2",
     ];
     for sql in cases {
         let image = changed(&image, sql);

@@ -39,7 +39,7 @@ impl Store {
             Ok(mut store) => {
                 let removed = store.mend(now, &recover)?;
                 store.close(now)?;
-                let finding = format!("{} rows did not match their checksums", removed.len());
+                let finding = format!("rows that did not match their checksums: {}", removed.len());
                 return Ok((!removed.is_empty()).then(|| Loss { removed, ..Loss::new(finding) }));
             }
             Err(error) => error,

@@ -5,8 +5,8 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Row, params_from_iter};
 use tidegate_domain::{MessageId, Status, Timestamp};
 
-use super::super::rows::{QueueRow, Totals};
-use super::read::{self, ATTEMPT, HEAD};
+use super::super::rows::{OutcomeRow, QueueRow, Totals};
+use super::read::{self, ATTEMPT, HEAD, OUTCOME};
 use super::slots::{self, SLOT};
 use super::{Commit, Store, StoreError, as_i64, checksum, queues, recover};
 
@@ -65,7 +65,7 @@ impl Store {
             &["config", "version"],
             &format!("SELECT {} FROM slot_config", slots::CONFIG),
             |row| slots::require_sound(row).is_ok(),
-            "removed; this version of the slot configuration is gone",
+            "kept as it reads, which may be wrong: put the slot configuration again",
         )?);
         rows.extend(self.damaged_in(
             "attempt",
@@ -73,6 +73,14 @@ impl Store {
             &format!("SELECT {ATTEMPT} FROM attempt WHERE seq >= {live_from}"),
             |row| read::attempt(row).is_ok(),
             "removed; its message does not count this attempt any more",
+        )?);
+        // Those that a start reads.
+        rows.extend(self.damaged_in(
+            "outcome",
+            &["seq"],
+            &format!("SELECT {OUTCOME} FROM outcome INDEXED BY dead WHERE status = 2"),
+            |row| read::ended(row).is_ok_and(|outcome| outcome.status == Status::Dead),
+            "its message stays a dead letter; when, why and after how many attempts is gone",
         )?);
         rows.extend(self.damaged_in(
             "queue_block",
@@ -172,6 +180,8 @@ impl Store {
         let db = &self.connection;
         match row.table {
             "queue" => return self.rename_queue(row),
+            "slot_config" => return self.keep_config(row),
+            "outcome" => return self.keep_dead(row),
             "message" => {
                 for table in ["outcome", "attempt", "key"] {
                     db.execute(&format!("DELETE FROM {table} WHERE seq = ?1"), [as_i64(row.seq())])?;
@@ -196,6 +206,29 @@ impl Store {
             insert.execute([queue, block, checksum::of_columns(&[queue, block], &[])])?;
         }
         Ok(())
+    }
+
+    /// The slots of a configuration are of no use without all of its versions.
+    fn keep_config(&self, row: &DamagedRow) -> rusqlite::Result<()> {
+        let db = &self.connection;
+        let select = format!("SELECT {} FROM slot_config WHERE {}", slots::CONFIG, row.condition());
+        let sum = db.query_row(&select, params_from_iter(row.values()), slots::sum_of_config)?;
+        let update = format!("UPDATE slot_config SET checksum = {sum} WHERE {}", row.condition());
+        db.execute(&update, params_from_iter(row.values())).map(drop)
+    }
+
+    /// The index of dead letters says that it is one.
+    fn keep_dead(&self, row: &DamagedRow) -> rusqlite::Result<()> {
+        let (seq, at, reason) = (row.seq(), self.head.reached.at, Some("its outcome was damaged".to_owned()));
+        let outcome = OutcomeRow { seq, status: Status::Dead, at, attempt: 0, latency_ms: 0, reason };
+        let sum = checksum::of_outcome(&outcome);
+        self.connection.execute(
+            "UPDATE outcome SET status = 2, at = ?2, attempt = 0, latency_ms = 0, reason = ?3, checksum = ?4
+             WHERE seq = ?1",
+            rusqlite::params![as_i64(seq), at.millis(), outcome.reason, sum],
+        )?;
+        // What was damaged may be the status.
+        self.connection.execute_batch("REINDEX dead")
     }
 
     /// A queue's messages are of no use without it. Paused, it hands none of them out under a wrong name.

@@ -173,16 +173,20 @@ pub(super) fn slot_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotRow>> {
     Ok(sound.then_some(stored))
 }
 
-/// From the columns of [`CONFIG`].
-pub(super) fn require_sound(row: &Row<'_>) -> rusqlite::Result<()> {
+/// From the columns of [`CONFIG`]: the checksum that fits the others.
+pub(super) fn sum_of_config(row: &Row<'_>) -> rusqlite::Result<i64> {
     let number = |column: usize| row.get::<_, i64>(column);
     let numbers = [number(0)?, number(2)?, number(3)?, number(4)?, number(5)?, number(6)?];
     let text = |column: usize| row.get_ref(column).and_then(|value| Ok(value.as_str_or_null()?));
     let texts = [text(1)?, text(7)?, text(8)?, text(9)?, text(10)?, text(11)?];
-    if checksum::of_columns(&numbers, &texts) == number(12)? {
-        return Ok(());
-    }
-    Err(unsound("slot_config", &format!("{}, {}", numbers[0], numbers[1])))
+    Ok(checksum::of_columns(&numbers, &texts))
+}
+
+/// From the columns of [`CONFIG`].
+pub(super) fn require_sound(row: &Row<'_>) -> rusqlite::Result<()> {
+    let (config, version): (i64, i64) = (row.get(0)?, row.get(2)?);
+    let sound = sum_of_config(row).is_ok_and(|sum| row.get(12) == Ok(sum));
+    if sound { Ok(()) } else { Err(unsound("slot_config", &format!("{config}, {version}"))) }
 }
 
 fn config_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotConfig>> {
