@@ -114,7 +114,7 @@ impl Store {
         if let Err(loss) = start::check_head(database, &store.head, &known, &wal) {
             // Without syncing, a power cut may take what was acknowledged: who chose that is told, and not stopped.
             if known.synced || loss.commits().is_none() {
-                return Err(StoreError::lost(database, loss));
+                return Err(StoreError::lost(database, *loss));
             }
             tracing::error!(%loss, "the ledger lost acknowledged commits, which were not synced (ledger.sync = \"off\")");
         }

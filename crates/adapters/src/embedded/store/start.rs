@@ -143,15 +143,15 @@ pub(super) fn application_of(ledger: u64) -> u32 {
 }
 
 /// Checks what the rows say against the progress. `wal` is the state of the WAL before SQLite opened it.
-pub(super) fn check_head(database: &Path, head: &Head, known: &Progress, wal: &str) -> Result<(), Loss> {
+pub(super) fn check_head(database: &Path, head: &Head, known: &Progress, wal: &str) -> Result<(), Box<Loss>> {
     let name = beside(database, SUFFIX);
     if head.reached.ledger != known.reached.ledger {
         let finding = format!("the file and {} are from different ledgers", name.display());
-        return Err(Loss::new(finding));
+        return Err(Box::new(Loss::new(finding)));
     }
     if head.reached.commits < known.reached.commits {
         let loss = Loss::new(format!("the file is behind {}; {wal}", name.display()));
-        return Err(loss.found(head.reached).known(known.reached));
+        return Err(Box::new(loss.found(head.reached).known(known.reached)));
     }
     Ok(())
 }
