@@ -151,6 +151,7 @@ impl Embedded {
     pub fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         options.check()?;
         let directory = Arc::new(Directory::lock(&options.dir)?);
+        directory.clear_staging();
         let limits = options.limits();
         let queues =
             QueueRules { by_name: options.queue_rules.into_iter().collect(), otherwise: options.queue_rule };

@@ -8,8 +8,8 @@ use super::store::progress::SUFFIX;
 use super::store::{FILE_NAME, Loss, Store, beside};
 use super::{OpenError, Options};
 
-/// Makes a ledger startable that is refused because something is missing ([`OpenError::Lost`]). Returns what is missing;
-/// none when nothing is, and then nothing has changed. Blocking.
+/// Makes a ledger startable that is refused because something is missing ([`OpenError::Lost`]) or a row is damaged.
+/// Returns what it was; none when a start finds everything, and then nothing has changed. Blocking.
 pub fn accept_loss(options: &Options, clock: &Arc<dyn Clock>) -> Result<Option<Loss>, OpenError> {
     options.check()?;
     // No ledger is to be made where there is none.
@@ -21,7 +21,7 @@ pub fn accept_loss(options: &Options, clock: &Arc<dyn Clock>) -> Result<Option<L
     let now = clock.now();
     let rules =
         QueueRules { by_name: options.queue_rules.iter().cloned().collect(), otherwise: options.queue_rule };
-    let recover = |store: &Store| store.recover(options.limits(), rules, now).map(drop);
+    let recover = |store: &Store| store.recover(options.limits(), rules.clone(), now).map(drop);
     let accepted = Store::accept_loss(directory.database(), now, recover)?;
     directory.sync()?;
     Ok(accepted)

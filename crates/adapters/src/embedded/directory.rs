@@ -8,6 +8,8 @@ use super::store::{FILE_MODE, FILE_NAME, Loss, StoreError, StoreErrorKind, besid
 
 const DIRECTORY_MODE: u32 = 0o700;
 const PID_FILE: &str = "lock";
+/// Where an import grows until it is whole; whatever an earlier one left there is of no use.
+const STAGING: &str = "import";
 /// What belongs to the database, by what follows its name.
 const SUFFIXES: [&str; 5] = ["", "-wal", "-shm", "-progress", "-losses"];
 
@@ -18,6 +20,8 @@ pub enum OpenError {
     Directory { dir: PathBuf, cause: std::io::Error },
     #[error("{}: in use by another tidegate{}; stop it, or choose another data directory", dir.display(), by(pid.as_deref()))]
     InUse { dir: PathBuf, pid: Option<String> },
+    #[error("{}: a file is expected there, and this is none; move it away, or choose another data directory", .0.display())]
+    NotAFile(PathBuf),
     #[error("{}: there is no ledger", .0.display())]
     Missing(PathBuf),
     #[error("{}: there is a ledger with something in it already; choose an empty data directory", .0.display())]
@@ -57,13 +61,17 @@ pub(super) struct Directory {
     path: PathBuf,
     database: PathBuf,
     lock: File,
+    /// There was no such directory before.
+    made: bool,
 }
 
 impl Directory {
     pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
         let fail = |cause| OpenError::Directory { dir: path.to_owned(), cause };
+        let made = !path.exists();
         fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path).map_err(fail)?;
         let name = path.join(FILE_NAME);
+        require_file(name.clone())?;
         let in_use = || OpenError::InUse { dir: path.to_owned(), pid: pid(path) };
         let lock = lock_file(&name).map_err(fail)?.ok_or_else(in_use)?;
         // SQLite puts its files beside the one that a symlink leads to.
@@ -72,7 +80,9 @@ impl Directory {
         if !is_same(&lock, &database).map_err(fail)? {
             return Err(in_use());
         }
-        let directory = Self { path: path.to_owned(), database, lock };
+        // Opening a pipe would wait for its other end.
+        SUFFIXES.iter().try_for_each(|suffix| require_file(beside(&database, suffix)))?;
+        let directory = Self { path: path.to_owned(), database, lock, made };
         directory.narrow();
         // The number is for people; a full disk must not keep the ledger from opening.
         let _ = open(&path.join(PID_FILE)).and_then(|mut file| {
@@ -93,6 +103,42 @@ impl Directory {
     /// it runs its own program, and the lock with it.
     pub(super) fn release(&self) {
         let _ = self.lock.unlock();
+    }
+
+    /// Where an import grows: on the same file system.
+    pub(super) fn staging(&self) -> PathBuf {
+        self.database.with_file_name(STAGING)
+    }
+
+    /// Removes what a killed import left, which holds messages in the clear. A directory with anything else in it is not an
+    /// import's.
+    pub(super) fn clear_staging(&self) {
+        let staging = self.staging();
+        let Ok(files) = fs::read_dir(&staging) else { return };
+        let is_ours =
+            |file: fs::DirEntry| file.file_name().as_encoded_bytes().starts_with(FILE_NAME.as_bytes());
+        if !files.into_iter().all(|file| file.is_ok_and(is_ours)) {
+            return;
+        }
+        match fs::remove_dir_all(&staging) {
+            Ok(()) => tracing::info!(dir = %staging.display(), "removed: an import did not come to its end"),
+            Err(error) => {
+                tracing::warn!(%error, dir = %staging.display(), "an import's rest cannot be removed")
+            }
+        }
+    }
+
+    /// Removes a directory that was made for a ledger which did not come.
+    pub(super) fn unmake(&self) {
+        let is_empty = fs::metadata(&self.database).is_ok_and(|found| found.len() == 0);
+        if self.made && is_empty && !beside(&self.database, "-progress").exists() {
+            let removed = fs::remove_file(&self.database)
+                .and_then(|()| fs::remove_file(self.path.join(PID_FILE)))
+                .and_then(|()| fs::remove_dir(&self.path));
+            if let Err(error) = removed {
+                tracing::warn!(%error, dir = %self.path.display(), "the new directory cannot be removed");
+            }
+        }
     }
 
     /// Puts a whole database in the place of this one, and locks it before another process can see it.
@@ -136,6 +182,15 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+/// What is there must be a file, or lead to one.
+fn require_file(path: PathBuf) -> Result<(), OpenError> {
+    if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+        Err(OpenError::NotAFile(path))
+    } else {
+        Ok(())
     }
 }
 
@@ -186,6 +241,47 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_file_is_named_and_never_waited_for() {
+        for suffix in SUFFIXES {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join(format!("{FILE_NAME}{suffix}"));
+            let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+            assert!(made.success());
+            let refused = Directory::lock(dir.path()).unwrap_err();
+            assert!(
+                matches!(&refused, OpenError::NotAFile(named) if named.ends_with(path.file_name().unwrap())),
+                "{refused}"
+            );
+            fs::remove_file(&path).unwrap();
+            fs::create_dir(&path).unwrap();
+            let refused = Directory::lock(dir.path()).unwrap_err();
+            assert!(matches!(refused, OpenError::NotAFile(_)), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_a_killed_import_left_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::lock(dir.path()).unwrap();
+        for (file, goes) in [("ledger.db-wal", true), ("notes.txt", false)] {
+            fs::create_dir(directory.staging()).unwrap();
+            fs::write(directory.staging().join(file), "text").unwrap();
+            directory.clear_staging();
+            assert_ne!(directory.staging().exists(), goes, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_was_made_for_nothing_goes_again_and_an_older_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().join("new");
+        Directory::lock(&new).unwrap().unmake();
+        assert!(!new.exists());
+        Directory::lock(dir.path()).unwrap().unmake();
+        assert!(dir.path().exists());
+    }
 
     #[test]
     fn a_closed_ledger_is_free_although_a_child_still_holds_its_lock_file() {

@@ -26,6 +26,7 @@ mod insert;
 pub(super) mod list;
 mod load;
 mod loss;
+mod mend;
 mod parties;
 pub(super) mod progress;
 mod queues;
@@ -97,15 +98,15 @@ struct Commit {
 impl Store {
     /// Opens the file, or makes it. Damage that can be seen is an error here, and so is a ledger that had got further.
     pub(super) fn open(database: &Path, sync: Durability) -> Result<Self, StoreError> {
-        let progress = start::check_files(database)?;
+        let (progress, files) = start::check_files(database)?;
         let known = *progress.last();
-        if sync == Durability::Fsync && !known.synced {
+        let interrupted = files.checkpoint() > known.checkpoint;
+        if sync == Durability::Fsync && !known.synced || interrupted {
             sync_files(database)?;
         }
         let wal = wal::state(database);
-        let wal_bytes = start::Files::look(database)?.wal_bytes;
         let mut store = Self::connect(database, progress, sync)?;
-        if wal_bytes > 0 {
+        if files.wal_bytes > 0 {
             // The life before may have ended between a deletion and the end of what the WAL had of it.
             store.remnants = Some(erase::Remnants::default());
         }
@@ -113,10 +114,11 @@ impl Store {
         if let Err(loss) = start::check_head(database, &store.head, &known, &wal) {
             // Without syncing, a power cut may take what was acknowledged: who chose that is told, and not stopped.
             if known.synced || loss.commits().is_none() {
-                return Err(StoreError::lost(database, loss));
+                return Err(StoreError::lost(database, *loss));
             }
             tracing::error!(%loss, "the ledger lost acknowledged commits, which were not synced (ledger.sync = \"off\")");
         }
+        store.adopt_checkpoint(files.checkpoint())?;
         store.head.reached.commits = store.head.reached.commits.max(known.reached.commits);
         store.head.reached.seq_last = store.head.reached.seq_last.max(known.reached.seq_last);
         Ok(store)
@@ -316,7 +318,7 @@ impl Store {
     /// Whether a start would find everything, synced or not.
     #[cfg(test)]
     pub(super) fn is_whole(database: &Path) -> bool {
-        let known = *start::check_files(database).unwrap().last();
+        let known = *start::check_files(database).unwrap().0.last();
         let db = Connection::open(database).unwrap();
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
         let head = schema::ensure(&db, &known).unwrap();

@@ -10,6 +10,8 @@ mod erasure;
 mod image;
 mod lists;
 mod losses;
+mod mend;
+mod pairs;
 mod rows;
 mod subject;
 mod swaps;

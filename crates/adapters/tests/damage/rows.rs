@@ -25,7 +25,7 @@ const PAGE_BYTES: usize = 4_096;
 const BITS: usize = 1;
 const WHOLE: [&str; 7] = ["sqlite_schema", "meta", "queue", "queue_block", "slot_config", "quota", "totals"];
 
-fn runtime() -> Runtime {
+pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
@@ -50,7 +50,7 @@ fn keyed(text: &str) -> Admission {
 const TEXTS: [&str; 6] = ["delivered", "waiting", "dead", "requeued", "deleted", "another that waits"];
 
 /// A ledger with something in every table, closed.
-fn image() -> Image {
+pub fn image() -> Image {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path()).unwrap();
     runtime().block_on(async {
@@ -129,7 +129,7 @@ async fn answers(ledger: &Embedded) -> Result<Option<String>, LedgerError> {
 }
 
 /// The bytes of the pages that hold something, with the names of their tables.
-fn places(image: &Image) -> Vec<(usize, String)> {
+pub fn places(image: &Image) -> Vec<(usize, String)> {
     let dir = image.restored();
     let db = rusqlite::Connection::open(dir.path().join(DATABASE)).unwrap();
     let mut select = db.prepare("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0").unwrap();

@@ -70,6 +70,23 @@ pub(super) fn explained(error: OpenError, dir: &Path) -> anyhow::Error {
              tidegate accept-loss --data {}",
             dir.display()
         ),
+        OpenError::Store { message, damaged: true } => anyhow::anyhow!(
+            "{message}. Restore a backup of the whole directory. To go on without rows that are damaged, each of them \
+             named: tidegate accept-loss --data {}",
+            dir.display()
+        ),
+        other => other.into(),
+    }
+}
+
+/// Why nothing was accepted, with what can be done about it.
+fn not_accepted(error: OpenError, dir: &Path) -> anyhow::Error {
+    match error {
+        OpenError::Store { message, damaged: true } => anyhow::anyhow!(
+            "{message}. It can't be mended by leaving something out, and nothing was changed. Restore a backup of the whole \
+             directory, or read what is left with: sqlite3 {} .recover",
+            dir.join("ledger.db").display()
+        ),
         other => other.into(),
     }
 }
@@ -81,7 +98,8 @@ pub async fn accept_loss(settings: &Settings) -> anyhow::Result<Option<String>> 
     };
     let (options, clock) = (embedded_options(embedded, settings), LedgerClock::of(settings).shared());
     let accepting = tokio::task::spawn_blocking(move || embedded::accept_loss(&options, &clock));
-    let loss = accepting.await.context("opening the ledger panicked")??;
+    let accepted = accepting.await.context("opening the ledger panicked")?;
+    let loss = accepted.map_err(|error| not_accepted(error, &embedded.path))?;
     Ok(loss.map(|loss| loss.to_string()))
 }
 

@@ -29,7 +29,7 @@ pub(in crate::embedded) enum StoreErrorKind {
 
 impl StoreError {
     pub(in crate::embedded) fn of(file: &Path, error: Error) -> Self {
-        Self::new(kind_of(&error), error.to_string(), file)
+        Self::new(kind_of(&error), message_of(&error), file)
     }
 
     pub(in crate::embedded) fn of_file(file: &Path, error: std::io::Error) -> Self {
@@ -82,6 +82,18 @@ impl std::fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+/// Without what the library says about its own types.
+fn message_of(error: &Error) -> String {
+    match error {
+        Error::FromSqlConversionFailure(_, _, cause) => cause.to_string(),
+        Error::InvalidColumnType(_, column, _) => format!("a value of column {column} is of another type"),
+        Error::IntegralValueOutOfRange(column, value) => {
+            format!("the value {value} in column {column} is out of range")
+        }
+        other => other.to_string(),
+    }
+}
 
 fn kind_of(error: &Error) -> StoreErrorKind {
     let Error::SqliteFailure(code, _) = error else {

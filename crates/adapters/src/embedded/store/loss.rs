@@ -16,11 +16,13 @@ pub struct Loss {
     pub(in crate::embedded) found: Option<Reached>,
     /// How far it had got.
     pub(in crate::embedded) known: Option<Reached>,
+    /// Damaged rows that were removed, each with what that means.
+    pub removed: Vec<String>,
 }
 
 impl Loss {
     pub(super) fn new(finding: impl Into<String>) -> Self {
-        Self { finding: finding.into(), found: None, known: None }
+        Self { finding: finding.into(), found: None, known: None, removed: Vec::new() }
     }
 
     pub(super) fn found(self, found: Reached) -> Self {
@@ -68,8 +70,10 @@ impl fmt::Display for Loss {
                 known.seq_last,
                 time(known.at)
             ),
-            _ => f.write_str(". Whether anything else is missing can't be told"),
-        }
+            _ if self.removed.is_empty() => f.write_str(". Whether anything else is missing can't be told"),
+            _ => Ok(()),
+        }?;
+        self.removed.iter().try_for_each(|row| write!(f, ". {row}"))
     }
 }
 

@@ -4,6 +4,10 @@
 //! checkpoint without a word. This file tells how many commits there have been. It is written after a commit is synced
 //! and before the commit is answered, so it is never ahead of the ledger; after a power cut it may be behind, which
 //! raises no alarm.
+//!
+//! A power cut may tear a record that is being written, and must not stop a start; a damaged record must, because the
+//! other one may be older than what is missing. So each slot holds its record twice, in sectors of their own: torn is one of
+//! the copies at the most, and a slot without a copy that can be read is damaged.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -22,6 +26,9 @@ const FORMAT: u64 = 1;
 const SLOT_BYTES: u64 = 4_096;
 const WORDS: usize = 12;
 const RECORD_BYTES: usize = (WORDS + 1) * 8;
+/// Where the copies of a record lie in its slot.
+const COPIES: [u64; 2] = [0, SECOND_COPY as u64];
+const SECOND_COPY: usize = 2_048;
 
 /// How far a ledger has got.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +54,8 @@ pub(in crate::embedded) struct Progress {
     pub(in crate::embedded) database_bytes: u64,
     /// Whether the commits were synced. Those that were not may be gone after a power cut.
     pub(in crate::embedded) synced: bool,
+    /// The checkpoint of a whole database that is about to take this one's place, or 0.
+    pub(in crate::embedded) successor: u32,
 }
 
 /// Two slots with a record each; the newer one counts. Records go to the same slot until they are synced, then to the
@@ -67,7 +76,17 @@ pub(super) struct ProgressFile {
 #[derive(Debug)]
 pub(super) enum Unreadable {
     Absent,
-    Damaged(String),
+    /// What can still be read may be older than what can't.
+    Damaged {
+        why: String,
+        rest: Option<Box<Progress>>,
+    },
+}
+
+impl Unreadable {
+    fn damaged(why: String) -> Self {
+        Self::Damaged { why, rest: None }
+    }
 }
 
 impl ProgressFile {
@@ -96,9 +115,19 @@ impl ProgressFile {
             .map_err(|error| StoreError::of_file(&self.path, error))
     }
 
+    /// Removes a file that was never put in its place.
+    pub(super) fn discard_draft(database: &Path) {
+        let path = draft_path(&beside(database, SUFFIX));
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(%error, file = %path.display(), "cannot be removed");
+        }
+    }
+
     pub(super) fn open(database: &Path) -> Result<Self, Unreadable> {
         let path = beside(database, SUFFIX);
-        let damaged = |error: std::io::Error| Unreadable::Damaged(format!("cannot be read: {error}"));
+        let damaged = |error: std::io::Error| Unreadable::damaged(format!("cannot be read: {error}"));
         let file = match File::options().read(true).write(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(Unreadable::Absent),
@@ -106,21 +135,37 @@ impl ProgressFile {
         };
         // What a killed process left in memory only: the other slot is written next, and one of the two must be safe.
         file.sync_data().map_err(damaged)?;
-        let mut found = Vec::new();
-        for slot in 0..2 {
-            let mut bytes = [0; RECORD_BYTES];
-            match file.read_exact_at(&mut bytes, slot * SLOT_BYTES) {
-                Ok(()) => found.extend(decode(&bytes).map(|(written, last)| (written, slot, last))),
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
-                Err(error) => return Err(damaged(error)),
+        let bytes = file.metadata().map_err(damaged)?.len();
+        let mut slots: [Option<(u64, u64, Progress)>; 2] = [None; 2];
+        for (slot, newest) in (0..).zip(&mut slots) {
+            for copy in COPIES {
+                let found = read(&file, slot * SLOT_BYTES + copy).map_err(damaged)?;
+                if found == Found::Damaged {
+                    tracing::warn!(file = %path.display(), "a copy of a record is torn or damaged; the other one counts");
+                }
+                if let Found::Record(written, last) = found
+                    && newest.is_none_or(|(known, ..)| known < written)
+                {
+                    *newest = Some((written, slot, last));
+                }
             }
         }
-        if found.len() == 1 {
-            tracing::warn!(file = %path.display(), "one of two records is torn or damaged; the other one counts");
-        }
-        let newest = found.into_iter().max_by_key(|(written, ..)| *written);
-        let Some((written, slot, last)) = newest else {
-            return Err(Unreadable::Damaged("neither of its records matches its checksum".into()));
+        let rest = slots.iter().flatten().max_by_key(|(written, ..)| *written).copied();
+        let unreadable = slots.iter().filter(|slot| slot.is_none()).count();
+        let why = match unreadable {
+            _ if bytes < 2 * SLOT_BYTES => Some(format!("has {bytes} bytes instead of {}", 2 * SLOT_BYTES)),
+            0 => None,
+            1 => {
+                Some("one of its two records matches no checksum, and may have been the newer one".to_owned())
+            }
+            _ => Some("neither of its records matches its checksum".to_owned()),
+        };
+        let (written, slot, last) = match (why, rest) {
+            (None, Some(newest)) => newest,
+            (why, rest) => {
+                let rest = rest.map(|(.., last)| Box::new(last));
+                return Err(Unreadable::Damaged { why: why.unwrap_or_default(), rest });
+            }
         };
         Ok(Self { file, path, last, written, slot: 1 - slot, dirty: false, full: false })
     }
@@ -134,7 +179,10 @@ impl ProgressFile {
     pub(super) fn note(&mut self, progress: Progress) -> Result<(), StoreError> {
         self.last = progress;
         self.written += 1;
-        let bytes = encode(self.written, &progress);
+        let record = encode(self.written, &progress);
+        let mut bytes = [0; SECOND_COPY + RECORD_BYTES];
+        bytes[..RECORD_BYTES].copy_from_slice(&record);
+        bytes[SECOND_COPY..].copy_from_slice(&record);
         match self.file.write_all_at(&bytes, self.slot * SLOT_BYTES) {
             Ok(()) => self.full = false,
             Err(error) if error.kind() == ErrorKind::StorageFull => {
@@ -176,8 +224,29 @@ fn sync_directory(path: &Path) -> std::io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// What lies where a copy of a record should be.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Record(u64, Progress),
+    /// Nothing was written there: an earlier version wrote one copy.
+    Nothing,
+    Damaged,
+}
+
+fn read(file: &File, at: u64) -> std::io::Result<Found> {
+    let mut bytes = [0; RECORD_BYTES];
+    match file.read_exact_at(&mut bytes, at) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Found::Nothing),
+        Err(error) => return Err(error),
+    }
+    let is_empty = bytes.iter().all(|byte| *byte == 0);
+    let otherwise = if is_empty { Found::Nothing } else { Found::Damaged };
+    Ok(decode(&bytes).map_or(otherwise, |(written, last)| Found::Record(written, last)))
+}
+
 fn encode(written: u64, progress: &Progress) -> [u8; RECORD_BYTES] {
-    let Progress { reached, life, checkpoint, database_bytes, synced } = *progress;
+    let Progress { reached, life, checkpoint, database_bytes, synced, successor } = *progress;
     let Reached { ledger, commits, at, seq_last } = reached;
     let at = at.millis().cast_unsigned();
     let words: [u64; WORDS] = [
@@ -192,7 +261,7 @@ fn encode(written: u64, progress: &Progress) -> [u8; RECORD_BYTES] {
         checkpoint.into(),
         database_bytes,
         synced.into(),
-        0,
+        successor.into(),
     ];
     let mut bytes = [0; RECORD_BYTES];
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -221,7 +290,7 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(u64, Progress)> {
         checkpoint,
         database_bytes,
         synced,
-        0,
+        successor,
         sum,
     ] = words
     else {
@@ -232,8 +301,9 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(u64, Progress)> {
     }
     let at = Timestamp::from_millis(at.cast_signed());
     let reached = Reached { ledger, commits, at, seq_last };
-    let checkpoint = checkpoint.try_into().ok()?;
-    Some((written, Progress { reached, life, checkpoint, database_bytes, synced: synced == 1 }))
+    let (checkpoint, successor) = (checkpoint.try_into().ok()?, successor.try_into().ok()?);
+    let synced = synced == 1;
+    Some((written, Progress { reached, life, checkpoint, database_bytes, synced, successor }))
 }
 
 #[cfg(test)]
@@ -242,7 +312,8 @@ mod tests {
 
     fn progress(commits: u64) -> Progress {
         let reached = Reached { ledger: 7, commits, at: Timestamp::from_millis(-1), seq_last: 3 * commits };
-        Progress { reached, life: 2, checkpoint: 9, database_bytes: 4_096, synced: commits.is_multiple_of(2) }
+        let synced = commits.is_multiple_of(2);
+        Progress { reached, life: 2, checkpoint: 9, database_bytes: 4_096, synced, successor: 0 }
     }
 
     #[test]
@@ -265,22 +336,49 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_costs_one_record_at_the_most_and_both_are_an_error() {
+    fn every_flipped_bit_costs_one_copy_and_a_slot_without_any_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let database = dir.path().join("ledger.db");
         let mut file = ProgressFile::create(&database, progress(0)).unwrap();
         file.note(progress(1)).unwrap();
-        file.settle().unwrap();
         let path = beside(&database, SUFFIX);
         let sound = fs::read(&path).unwrap();
-        for at in 0..RECORD_BYTES {
-            let mut bytes = sound.clone();
-            bytes[at] ^= 1 << (at % 8);
-            fs::write(&path, &bytes).unwrap();
-            assert_eq!(*ProgressFile::open(&database).unwrap().last(), progress(1), "byte {at}");
-            bytes[usize::try_from(SLOT_BYTES).unwrap() + at] ^= 1;
-            fs::write(&path, &bytes).unwrap();
-            assert!(matches!(ProgressFile::open(&database), Err(Unreadable::Damaged(_))), "byte {at}");
+        for slot in [0, usize::try_from(SLOT_BYTES).unwrap()] {
+            let rest = progress(if sound[slot..][16] > sound[4_096 - slot..][16] { 0 } else { 1 });
+            for at in 0..RECORD_BYTES {
+                let mut bytes = sound.clone();
+                bytes[slot + at] ^= 1 << (at % 8);
+                fs::write(&path, &bytes).unwrap();
+                assert_eq!(*ProgressFile::open(&database).unwrap().last(), progress(1), "byte {at}");
+                bytes[slot + SECOND_COPY + at] ^= 1;
+                fs::write(&path, &bytes).unwrap();
+                let found = ProgressFile::open(&database).expect_err("a slot is damaged");
+                let Unreadable::Damaged { rest: Some(found), .. } = found else {
+                    panic!("byte {at}: {found:?}")
+                };
+                assert_eq!(*found, rest, "byte {at}");
+            }
         }
+        for length in [0, 103, 4_095, 4_096, 8_191] {
+            fs::write(&path, &sound[..length]).unwrap();
+            assert!(
+                matches!(ProgressFile::open(&database), Err(Unreadable::Damaged { .. })),
+                "{length} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_with_one_copy_of_each_record_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = dir.path().join("ledger.db");
+        let mut file = ProgressFile::create(&database, progress(0)).unwrap();
+        file.note(progress(1)).unwrap();
+        let path = beside(&database, SUFFIX);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[SECOND_COPY..4_096].fill(0);
+        bytes[4_096 + SECOND_COPY..].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(*ProgressFile::open(&database).unwrap().last(), progress(1));
     }
 }

@@ -55,12 +55,8 @@ impl Store {
 
     pub(super) fn recover_queues(&self, book: &mut Book) -> Result<(), StoreError> {
         self.each("SELECT id, name, paused, live, checksum FROM queue ORDER BY id", [], |row| {
-            let name: String = row.get(1)?;
-            let Ok(name) = QueueName::new(&name) else { return Ok(false) };
-            let stored = QueueRow { id: row.get(0)?, name, paused: row.get(2)?, live: row.get(3)? };
-            if sum_of_queue(&stored) != row.get::<_, i64>(4)? {
-                return Err(unsound("queue", &stored.id));
-            }
+            let id: i64 = row.get(0)?;
+            let stored = queue_of(row).ok().flatten().ok_or_else(|| unsound("queue", &id))?;
             Ok(book.queues.restore(stored))
         })
         .and_then(|sound| self.require(sound, "the table of queues makes no sense"))
@@ -69,26 +65,13 @@ impl Store {
     /// Returns up to which message each quota's own row contains its charges.
     pub(super) fn recover_quotas(&self, book: &mut Book) -> Result<HashMap<UserId, u64>, StoreError> {
         let mut contained: HashMap<UserId, u64> = HashMap::new();
-        let sound = self.each(
-            "SELECT user, max, window_ms, count, since, seq, checksum, deferred, exempts_high FROM quota",
-            [],
-            |row| {
-                let user: String = row.get(0)?;
-                let Ok(user) = UserId::new(&user) else { return Ok(false) };
-                let since = Timestamp::from_millis(row.get(4)?);
-                let (limit, window_ms, count) = (row.get(1)?, row.get(2)?, row.get(3)?);
-                let quota = Quota { limit, window_ms, count, since, exempts_high: row.get(8)? };
-                let Some(deferrals) = deferred_of(row.get_ref(7)?.as_str()?) else { return Ok(false) };
-                let stored = QuotaRow { user, account: Account { quota, deferrals }, seq: row.get(5)? };
-                if checksum::of_quota(&stored) != row.get::<_, i64>(6)? {
-                    return Err(unsound("quota", &stored.user));
-                }
-                book.quotas.restore(stored.user.clone(), stored.account);
-                contained.insert(stored.user, stored.seq);
-                Ok(true)
-            },
-        )?;
-        self.require(sound, "a quota does not match its checksum")?;
+        self.each(&format!("SELECT {QUOTA} FROM quota"), [], |row| {
+            let user = String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?);
+            let stored = quota_of(row).ok().flatten().ok_or_else(|| unsound("quota", &user))?;
+            book.quotas.restore(stored.user.clone(), stored.account);
+            contained.insert(stored.user, stored.seq);
+            Ok(true)
+        })?;
         Ok(contained)
     }
 
@@ -128,10 +111,8 @@ impl Store {
             if settled && seq <= quota_seq {
                 return Ok(true);
             }
-            let (mut message, sum) = read::head(row)?;
-            if !checksum::head_matches(&message, sum) {
-                return Err(unsound("message", &seq));
-            }
+            let head = read::head(row).ok().filter(|(message, sum)| checksum::head_matches(message, *sum));
+            let (mut message, _) = head.ok_or_else(|| unsound("message", &seq))?;
             // What has ended may be of a queue that is forgotten.
             let sound = settled || book.queues.get(message.queue).is_some();
             if let Some(charge) = message.charge.take()
@@ -236,9 +217,34 @@ impl Store {
     }
 }
 
+pub(super) const QUOTA: &str = "user, max, window_ms, count, since, seq, checksum, deferred, exempts_high";
+
+/// From the columns of [`QUOTA`]; none when it is not what was written.
+pub(super) fn quota_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<QuotaRow>> {
+    let user: String = row.get(0)?;
+    let Ok(user) = UserId::new(&user) else { return Ok(None) };
+    let since = Timestamp::from_millis(row.get(4)?);
+    let (limit, window_ms, count) = (row.get(1)?, row.get(2)?, row.get(3)?);
+    let quota = Quota { limit, window_ms, count, since, exempts_high: row.get(8)? };
+    let Some(deferrals) = deferred_of(row.get_ref(7)?.as_str()?) else { return Ok(None) };
+    let stored = QuotaRow { user, account: Account { quota, deferrals }, seq: row.get(5)? };
+    let sound = checksum::of_quota(&stored) == row.get::<_, i64>(6)?;
+    Ok(sound.then_some(stored))
+}
+
+/// From the columns id, name, paused, live, checksum; none when it is not what was written.
+pub(super) fn queue_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<QueueRow>> {
+    let name: String = row.get(1)?;
+    let Ok(name) = QueueName::new(&name) else { return Ok(None) };
+    let stored = QueueRow { id: row.get(0)?, name, paused: row.get(2)?, live: row.get(3)? };
+    let sound = sum_of_queue(&stored) == row.get::<_, i64>(4)?;
+    Ok(sound.then_some(stored))
+}
+
 /// From the columns seq, at, key, fingerprint, checksum.
 pub(super) fn key_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<(u64, Timestamp, Idempotency)> {
-    let (seq, at) = (row.get(0)?, Timestamp::from_millis(row.get(1)?));
+    let seq = row.get(0)?;
+    let at = Timestamp::from_millis(row.get(1)?);
     let idempotency = Idempotency { key: IdempotencyKey(row.get(2)?), fingerprint: Fingerprint(row.get(3)?) };
     let sound = checksum::of_key(seq, at, &idempotency) == row.get::<_, i64>(4)?;
     if sound { Ok((seq, at, idempotency)) } else { Err(unsound("key", &seq)) }

@@ -127,12 +127,13 @@ impl Store {
         self.require(sound, "a slot configuration makes no sense")?;
         let sql = format!("SELECT {SLOT} FROM slot ORDER BY seq");
         let sound = self.each(&sql, [], |row| {
-            let stored = slot_of(row)?;
+            let seq: i64 = row.get(0)?;
+            let stored = Some(slot_of(row).ok().flatten().ok_or_else(|| unsound("slot", &seq))?);
             let version = |row: &SlotRow| book.slots.has_version(row.held.config, row.held.version);
             let sound = stored.filter(version).map(|stored| book.slots.restore(&stored));
             Ok(sound.is_some())
         })?;
-        self.require(sound, "a slot does not match its checksum")
+        self.require(sound, "a slot names a version of its configuration that there is not")
     }
 
     /// Every version, in order; none where it makes no sense.
@@ -140,14 +141,16 @@ impl Store {
         &self,
         mut step: impl FnMut(u16, Option<SlotConfig>) -> bool,
     ) -> Result<bool, StoreError> {
-        let sql = "SELECT config, name, version, max, window_ms, headroom, created, blackouts, zone, days, open_from,
-                   open_to, checksum FROM slot_config ORDER BY config, version";
-        self.each(sql, [], |row| {
+        let sql = format!("SELECT {CONFIG} FROM slot_config ORDER BY config, version");
+        self.each(&sql, [], |row| {
             require_sound(row)?;
             Ok(step(row.get(0)?, config_of(row)?))
         })
     }
 }
+
+pub(super) const CONFIG: &str = "config, name, version, max, window_ms, headroom, created, blackouts, zone, days, \
+     open_from, open_to, checksum";
 
 pub(super) const SLOT: &str =
     "seq, config, window, requested, scheduled, created, message, event, checksum, version";
@@ -170,15 +173,20 @@ pub(super) fn slot_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotRow>> {
     Ok(sound.then_some(stored))
 }
 
-fn require_sound(row: &Row<'_>) -> rusqlite::Result<()> {
+/// From the columns of [`CONFIG`]: the checksum that fits the others.
+pub(super) fn sum_of_config(row: &Row<'_>) -> rusqlite::Result<i64> {
     let number = |column: usize| row.get::<_, i64>(column);
     let numbers = [number(0)?, number(2)?, number(3)?, number(4)?, number(5)?, number(6)?];
     let text = |column: usize| row.get_ref(column).and_then(|value| Ok(value.as_str_or_null()?));
     let texts = [text(1)?, text(7)?, text(8)?, text(9)?, text(10)?, text(11)?];
-    if checksum::of_columns(&numbers, &texts) == number(12)? {
-        return Ok(());
-    }
-    Err(unsound("slot_config", &format!("{}, {}", numbers[0], numbers[1])))
+    Ok(checksum::of_columns(&numbers, &texts))
+}
+
+/// From the columns of [`CONFIG`].
+pub(super) fn require_sound(row: &Row<'_>) -> rusqlite::Result<()> {
+    let (config, version): (i64, i64) = (row.get(0)?, row.get(2)?);
+    let sound = sum_of_config(row).is_ok_and(|sum| row.get(12) == Ok(sum));
+    if sound { Ok(()) } else { Err(unsound("slot_config", &format!("{config}, {version}"))) }
 }
 
 fn config_of(row: &Row<'_>) -> rusqlite::Result<Option<SlotConfig>> {

@@ -26,6 +26,7 @@ pub(super) struct Files {
     pub(super) database_bytes: u64,
     pub(super) wal_bytes: u64,
     pub(super) header: Option<Header>,
+    pub(super) wal: wal::Content,
 }
 
 impl Files {
@@ -34,12 +35,30 @@ impl Files {
             database_bytes: bytes(database)?,
             wal_bytes: bytes(&beside(database, wal::SUFFIX))?,
             header: header(database).map_err(|error| StoreError::of_file(database, error))?,
+            wal: wal::content(database)?,
         })
     }
 
     /// Whether the database is from before the last checkpoint: the WAL does not hold what lies between.
     pub(super) fn is_older_than(&self, known: &Progress) -> bool {
         self.header.is_some_and(|header| header.checkpoint < known.checkpoint)
+    }
+
+    /// The number of the checkpoint that the database was last written by.
+    pub(super) fn checkpoint(&self) -> u32 {
+        self.header.map_or(0, |header| header.checkpoint)
+    }
+
+    /// Whether the database is from after a checkpoint that the progress knows nothing of. A crash in the middle of a
+    /// checkpoint leaves that too, with a WAL that has all of it: it is cut or begun anew only when the progress is synced.
+    pub(super) fn is_newer_than(&self, known: &Progress) -> bool {
+        let number = self.checkpoint();
+        number > known.checkpoint && number != known.successor && self.wal.checkpoint < Some(number)
+    }
+
+    /// Whether the WAL is from before the checkpoint that wrote the database.
+    pub(super) fn has_older_wal(&self) -> bool {
+        self.wal.checkpoint.is_some_and(|checkpoint| checkpoint < self.checkpoint())
     }
 
     /// Whether the database is another ledger's, whatever the WAL makes of it.
@@ -59,25 +78,25 @@ impl Files {
 }
 
 /// Checks the files against each other. Makes the file of progress when there is no ledger at all.
-pub(super) fn check_files(database: &Path) -> Result<ProgressFile, StoreError> {
+pub(super) fn check_files(database: &Path) -> Result<(ProgressFile, Files), StoreError> {
     let files = Files::look(database)?;
     let lost = |loss: Loss| Err(StoreError::lost(database, loss));
     let name = beside(database, SUFFIX);
     let progress = match ProgressFile::open(database) {
         Ok(progress) => progress,
         Err(Unreadable::Absent) if files.database_bytes == 0 && files.wal_bytes == 0 => {
-            return ProgressFile::create(database, new_ledger(database)?);
+            return Ok((ProgressFile::create(database, new_ledger(database)?)?, files));
         }
         Err(Unreadable::Absent) => {
             return lost(Loss::new(format!("{} is not there", name.display())));
         }
-        Err(Unreadable::Damaged(why)) => return lost(Loss::new(format!("{}: {why}", name.display()))),
+        Err(Unreadable::Damaged { why, .. }) => return lost(Loss::new(format!("{}: {why}", name.display()))),
     };
     let known = *progress.last();
     if files.database_bytes == 0 {
         // Before its first commit a ledger has promised nothing; what was not synced may be gone.
         if known.reached.commits == 0 || !known.synced {
-            return Ok(progress);
+            return Ok((progress, files));
         }
         let nothing = Reached { commits: 0, seq_last: 0, ..known.reached };
         return lost(Loss::new("the file is not there, or empty").found(nothing).known(known.reached));
@@ -93,10 +112,20 @@ pub(super) fn check_files(database: &Path) -> Result<ProgressFile, StoreError> {
         let message = format!("the file has {found} bytes, and had {had} after the last checkpoint");
         return Err(StoreError::damaged(database, message));
     }
-    // Without syncing, a later frame may outlast an earlier one.
-    if known.synced
-        && let Some(frame) = wal::damaged(database)?
-    {
+    // Without syncing, pages may reach the disk in any order.
+    if !known.synced {
+        return Ok((progress, files));
+    }
+    if files.is_newer_than(&known) {
+        let finding =
+            format!("the file is newer than {}, and the WAL does not hold what lies between", name.display());
+        return lost(Loss::new(finding));
+    }
+    if files.has_older_wal() {
+        let wal = beside(database, wal::SUFFIX);
+        return lost(Loss::new(format!("{} is older than the file", wal.display())).known(known.reached));
+    }
+    if let Some(frame) = files.wal.damaged {
         let wal = beside(database, wal::SUFFIX);
         let finding = format!(
             "{}: frame {frame} does not match its checksum, and committed frames follow it",
@@ -104,7 +133,7 @@ pub(super) fn check_files(database: &Path) -> Result<ProgressFile, StoreError> {
         );
         return lost(Loss::new(finding).known(known.reached));
     }
-    Ok(progress)
+    Ok((progress, files))
 }
 
 /// What the header of a ledger's database has as `application_id`.
@@ -114,15 +143,15 @@ pub(super) fn application_of(ledger: u64) -> u32 {
 }
 
 /// Checks what the rows say against the progress. `wal` is the state of the WAL before SQLite opened it.
-pub(super) fn check_head(database: &Path, head: &Head, known: &Progress, wal: &str) -> Result<(), Loss> {
+pub(super) fn check_head(database: &Path, head: &Head, known: &Progress, wal: &str) -> Result<(), Box<Loss>> {
     let name = beside(database, SUFFIX);
     if head.reached.ledger != known.reached.ledger {
         let finding = format!("the file and {} are from different ledgers", name.display());
-        return Err(Loss::new(finding));
+        return Err(Box::new(Loss::new(finding)));
     }
     if head.reached.commits < known.reached.commits {
         let loss = Loss::new(format!("the file is behind {}; {wal}", name.display()));
-        return Err(loss.found(head.reached).known(known.reached));
+        return Err(Box::new(loss.found(head.reached).known(known.reached)));
     }
     Ok(())
 }

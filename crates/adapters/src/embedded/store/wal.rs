@@ -13,6 +13,8 @@ pub(super) const SUFFIX: &str = "-wal";
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
+/// Of `user_version` in the first page.
+const CHECKPOINT_AT: usize = 60;
 
 /// Of a sound header.
 struct Header {
@@ -21,18 +23,26 @@ struct Header {
     sum: Sum,
 }
 
-/// The first frame that was damaged before the last commit, if there is one.
-///
-/// A commit is written only after the one before it was synced. So when a bad frame is followed by the end of
-/// its commit and then by a frame of yet another one, the bad frame had been synced.
-pub(super) fn damaged(database: &Path) -> Result<Option<u64>, StoreError> {
+/// What the WAL holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Content {
+    /// The first frame that was damaged before the last commit, if there is one.
+    ///
+    /// A commit is written only after the one before it was synced. So when a bad frame is followed by the end of
+    /// its commit and then by a frame of yet another one, the bad frame had been synced.
+    pub(super) damaged: Option<u64>,
+    /// The number of the checkpoint in the last committed copy of the database's first page, if there is one.
+    pub(super) checkpoint: Option<u32>,
+}
+
+pub(super) fn content(database: &Path) -> Result<Content, StoreError> {
     let path = beside(database, SUFFIX);
     let file = match File::open(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Content::default()),
         Err(error) => return Err(StoreError::of_file(&path, error)),
     };
-    damaged_frame(BufReader::with_capacity(1 << 20, file)).map_err(|error| StoreError::of_file(&path, error))
+    content_of(BufReader::with_capacity(1 << 20, file)).map_err(|error| StoreError::of_file(&path, error))
 }
 
 /// How the WAL looks when it does not hold what it should, for people.
@@ -67,11 +77,13 @@ fn header(wal: &mut impl Read) -> std::io::Result<Option<Header>> {
     Ok(sound.then(|| Header { page_bytes, salts: array(&header, 16), sum }))
 }
 
-fn damaged_frame(mut wal: impl Read) -> std::io::Result<Option<u64>> {
+fn content_of(mut wal: impl Read) -> std::io::Result<Content> {
+    let mut content = Content::default();
     // A header that was never synced is no damage; whether it had been, the count of commits tells.
-    let Some(Header { page_bytes, salts, mut sum }) = header(&mut wal)? else { return Ok(None) };
+    let Some(Header { page_bytes, salts, mut sum }) = header(&mut wal)? else { return Ok(content) };
     let mut frame = vec![0; FRAME_HEADER_BYTES + page_bytes];
     let (mut number, mut bad, mut bad_ended) = (0, None, false);
+    let mut uncommitted = None;
     while read_whole(&mut wal, &mut frame)? {
         number += 1;
         let of_this_log = array::<8>(&frame, 8) == salts;
@@ -79,15 +91,22 @@ fn damaged_frame(mut wal: impl Read) -> std::io::Result<Option<u64>> {
             sum.add(&frame[..8]);
             sum.add(&frame[FRAME_HEADER_BYTES..]);
             if of_this_log && (sum.a, sum.b) == (word(&frame, 16), word(&frame, 20)) {
+                if word(&frame, 0) == 1 && page_bytes > CHECKPOINT_AT + 4 {
+                    uncommitted = Some(word(&frame, FRAME_HEADER_BYTES + CHECKPOINT_AT));
+                }
+                if word(&frame, 4) != 0 {
+                    content.checkpoint = uncommitted.or(content.checkpoint);
+                }
                 continue;
             }
             bad = Some(number);
         } else if of_this_log && bad_ended {
-            return Ok(bad);
+            content.damaged = bad;
+            return Ok(content);
         }
         bad_ended |= of_this_log && word(&frame, 4) != 0;
     }
-    Ok(None)
+    Ok(content)
 }
 
 /// False at a clean or torn end.
@@ -137,6 +156,10 @@ mod tests {
 
     use super::*;
 
+    fn damaged_frame(wal: &[u8]) -> std::io::Result<Option<u64>> {
+        content_of(wal).map(|content| content.damaged)
+    }
+
     /// A WAL of several commits, as a crash would leave it.
     fn wal_bytes(dir: &Path) -> Vec<u8> {
         let path = dir.join("t.db");
@@ -169,5 +192,20 @@ mod tests {
         let mut bytes = wal_bytes(dir.path());
         bytes[HEADER_BYTES + FRAME_HEADER_BYTES + 77] ^= 1;
         assert_eq!(damaged_frame(&bytes[..]).unwrap(), Some(1));
+    }
+
+    #[test]
+    fn the_number_of_a_checkpoint_counts_when_it_is_committed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.db");
+        let db = Connection::open(&path).unwrap();
+        db.pragma_update(None, "journal_mode", "WAL").unwrap();
+        let wal = || std::fs::read(beside(&path, SUFFIX)).unwrap();
+        for number in [7, 8] {
+            db.pragma_update(None, "user_version", number).unwrap();
+            assert_eq!(content_of(&wal()[..]).unwrap().checkpoint, Some(number));
+        }
+        let bytes = wal();
+        assert_eq!(content_of(&bytes[..bytes.len() - 1]).unwrap().checkpoint, Some(7), "torn");
     }
 }

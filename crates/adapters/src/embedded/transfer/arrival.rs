@@ -27,9 +27,6 @@ use super::super::store::{FILE_NAME, Store};
 use super::super::{OpenError, Options};
 use super::failed;
 
-/// Where a ledger grows until it is whole; whatever an earlier one left there is of no use.
-const STAGING: &str = "import";
-
 /// An import under way: a ledger of its own, which takes the place of the empty one at the end.
 #[derive(Debug)]
 pub(super) struct Arrival {
@@ -66,8 +63,7 @@ impl Arrival {
         let Some(present) = Store::empty(directory.database(), clock.now())? else {
             return Err(OpenError::NotEmpty(options.dir));
         };
-        // On the same file system.
-        let staging = directory.database().with_file_name(STAGING);
+        let staging = directory.staging();
         let fail = |cause| OpenError::Directory { dir: staging.clone(), cause };
         remove(&staging).map_err(fail)?;
         fs::DirBuilder::new().mode(0o700).create(&staging).map_err(fail)?;
@@ -142,7 +138,8 @@ impl Arrival {
         // As it carries on the empty one's count of commits, the file of progress fits before and after.
         let progress = store.close_whole(self.clock.now()).map_err(|error| failed(&error))?;
         let database = self.directory.database().to_owned();
-        Store::reached(&database, self.present).map_err(|error| failed(&error))?;
+        let present = Progress { successor: progress.checkpoint, ..self.present };
+        Store::reached(&database, present).map_err(|error| failed(&error))?;
         let whole = self.staging.join(FILE_NAME);
         let placed = File::open(&whole).and_then(|file| file.sync_all());
         placed.and_then(|()| self.directory.replace(&whole)).map_err(|error| {
@@ -298,5 +295,6 @@ impl Drop for Arrival {
         if let Err(error) = remove(&self.staging) {
             tracing::warn!(%error, dir = %self.staging.display(), "cannot be removed; the next import does it");
         }
+        self.directory.unmake();
     }
 }
