@@ -281,7 +281,48 @@ async fn a_message_that_can_not_be_handed_over_does_not_hide_the_next() {
         bench.clock.advance_ms(ACK_MS);
     }
     // The look finds the first, which is given up. An empty answer would say that nothing waits.
+    bench.ledger.settle_calls.forget_permits(usize::MAX);
     let mut poll = bench.listen("ann");
+    let leased = async {
+        while bench.ledger.counts().await.unwrap().leased == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(HANG, leased).await.unwrap();
+    timeout(Duration::ZERO, poll.looked()).await.expect_err("the first is not settled");
+    bench.ledger.settle_calls.add_permits(1_000);
     assert!(timeout(HANG, poll.looked()).await.unwrap());
     assert_eq!(poll.try_next().expect("the next").message.body, "two");
+}
+
+#[tokio::test]
+async fn newcomers_without_a_pause_do_not_hold_up_those_who_listen_on() {
+    let bench = Bench::start(PATIENT);
+    let mut waiting = bench.listen("bob");
+    assert!(timeout(HANG, waiting.looked()).await.unwrap());
+    bench.ledger.pick_ups.forget_permits(usize::MAX);
+    let mut pick_ups = bench.ledger.last_pick_up.subscribe();
+    let _first = bench.listen("first");
+    let is_first = |(_, recipients): &(usize, Vec<Recipient>)| recipients.contains(&recipient("first"));
+    timeout(HANG, pick_ups.wait_for(is_first)).await.unwrap().unwrap();
+    bench.admit("bob", "hi", false).await;
+    // Each look ends when the next newcomer is there already.
+    let crowd = async {
+        let mut here = std::collections::VecDeque::new();
+        for n in 0.. {
+            here.push_back(bench.listen(&format!("newcomer {n}")));
+            if here.len() > 3 {
+                here.pop_front();
+            }
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            bench.ledger.pick_ups.add_permits(1);
+            pick_ups.changed().await.unwrap();
+            if let Some(handover) = waiting.try_next() {
+                return handover.written();
+            }
+        }
+    };
+    timeout(HANG, crowd).await.expect("it is looked for those who listen on");
 }
