@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tidegate_domain::{Headers, MessageId, QueueName, Recipient, Timestamp};
+use tidegate_domain::{Claim, Headers, MessageId, QueueName, Recipient, Timestamp};
 use tokio::sync::oneshot;
 
 /// Who may read whose messages, and where they come from. What was handed over and not acked is handed over again to
@@ -22,6 +22,9 @@ pub trait Devices: Debug + Send + Sync + 'static {
     /// The ledger has these acks.
     fn acked(&self, ids: &[MessageId]);
 
+    /// Waits for the settlement of a message that a device here has, or that is being written to one just now.
+    fn until_settled(&self, id: MessageId) -> BoxFuture<'_, ()>;
+
     fn listeners(&self) -> usize;
 
     /// Where a queue's messages are handed to those who listen.
@@ -30,7 +33,7 @@ pub trait Devices: Debug + Send + Sync + 'static {
 
 /// A device that listens, until it is dropped. Nothing is lost when a future of it is dropped.
 pub trait Listening: Send + Sync {
-    /// Every queue has been looked through for what waits; it is here by then. False when that could not be done.
+    /// It is known of every queue what waits in it, and that is here by then. False when that could not be done.
     fn looked(&mut self) -> BoxFuture<'_, bool>;
 
     /// `None`: it was too slow, and has to come back.
@@ -64,8 +67,8 @@ pub trait Desk: Debug + Send + Sync + 'static {
 
     fn listens(&self, recipient: &Recipient) -> bool;
 
-    /// Offers a message to all devices of its recipient that listen. `None`: there is none. The future ends when a device
-    /// has it (true) or none is left that could have it; devices that do not begin to read within `patience` are left
+    /// Offers a message to all devices of its recipient that listen, and to those that come before one has it. `None`: there
+    /// is none. The future ends when a device has it (true) or none is left that could have it; devices that do not begin to read within `patience` are left
     /// behind, and it ends when `lease` is over.
     fn offer(
         &self,
@@ -74,6 +77,9 @@ pub trait Desk: Debug + Send + Sync + 'static {
         patience: Duration,
         lease: Duration,
     ) -> Option<BoxFuture<'static, bool>>;
+
+    /// The ledger has settled a message that was picked up, or never will.
+    fn settled(&self, id: MessageId);
 }
 
 /// A recipient that has come to listen. It is told when it has been looked for what waits for it.
@@ -93,4 +99,19 @@ pub struct DeviceMessage {
     pub admitted_at: Timestamp,
     pub attempt: u32,
     pub ack_required: bool,
+}
+
+impl DeviceMessage {
+    pub fn new(claim: &Claim, body: Bytes) -> Self {
+        Self {
+            id: claim.id,
+            queue: claim.queue.clone(),
+            idempotency_key: claim.headers.key_of(claim.id),
+            headers: claim.headers.given(),
+            body,
+            admitted_at: claim.admitted_at,
+            attempt: claim.attempt,
+            ack_required: claim.ack_required,
+        }
+    }
 }

@@ -23,6 +23,11 @@ pub struct FaultyLedger {
     pub durability: Durability,
     /// Admissions wait for a permit.
     pub gate: tokio::sync::Semaphore,
+    /// Each settle call takes a permit, and each pick-up one of its own.
+    pub settle_calls: tokio::sync::Semaphore,
+    pub pick_ups: tokio::sync::Semaphore,
+    /// Whom the last pick-up was for, whether or not it has a permit, and how many there were before it.
+    pub last_pick_up: tokio::sync::watch::Sender<(usize, Vec<Recipient>)>,
     /// Leases were asked to last longer, so many times.
     pub extensions: AtomicUsize,
     /// Messages that claims have handed out, and attempts that began with a message in transit.
@@ -44,6 +49,9 @@ impl FaultyLedger {
             health: Mutex::new(Health::Ready),
             durability: Durability::Fsync,
             gate: tokio::sync::Semaphore::new(1_000),
+            settle_calls: tokio::sync::Semaphore::new(1_000_000),
+            pick_ups: tokio::sync::Semaphore::new(1_000_000),
+            last_pick_up: tokio::sync::watch::Sender::default(),
             extensions: AtomicUsize::new(0),
             claimed: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
@@ -99,12 +107,14 @@ impl Ledger for FaultyLedger {
     }
 
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError> {
+        self.settle_calls.acquire().await.unwrap().forget();
         self.sender_fault()?;
         self.defect_in(&batch)?;
         self.ledger.settle(batch).await
     }
 
     async fn advance(&self, batch: Vec<Settlement>, lease_ms: u64) -> Result<Vec<Advanced>, LedgerError> {
+        self.settle_calls.acquire().await.unwrap().forget();
         self.sender_fault()?;
         self.defect_in(&batch)?;
         self.ledger.advance(batch, lease_ms).await

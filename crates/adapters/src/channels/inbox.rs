@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tidegate_domain::{Clock, Headers, MessageId, QueueName, Recipient, Timestamp};
+use tokio::sync::Notify;
 
 use self::desk::DeskLine;
 pub use self::desk::{Desk, Newcomer};
 use self::hub::Hub;
 use self::offer::Offer;
 pub use self::offer::{Handover, Offered};
+use self::subscription::Look;
 pub use self::subscription::Subscription;
 use self::tokens::Tokens;
 
@@ -35,6 +37,8 @@ pub struct Inbox(Arc<Inner>);
 struct Inner {
     hub: Mutex<Hub>,
     desks: Mutex<Vec<Arc<DeskLine>>>,
+    /// Told when the writing of an offer has ended, and when its message is settled.
+    moved: Notify,
     tokens: Tokens,
     clock: Arc<dyn Clock>,
     options: InboxOptions,
@@ -93,20 +97,19 @@ impl Inbox {
     pub fn new(options: InboxOptions, clock: Arc<dyn Clock>) -> Result<Self, InboxError> {
         let tokens = Tokens::new(&options.secrets)?;
         let hub = Mutex::new(Hub::new(&options));
-        Ok(Self(Arc::new(Inner { hub, desks: Mutex::default(), tokens, clock, options })))
+        let (desks, moved) = (Mutex::default(), Notify::new());
+        Ok(Self(Arc::new(Inner { hub, desks, moved, tokens, clock, options })))
     }
 
     /// From now on, and what was handed over before and awaits its ack, oldest first. Ends with the subscription.
     pub fn subscribe(&self, recipient: &Recipient) -> Result<Subscription, TooManyListeners> {
-        let mut hub = self.hub();
-        let joined = hub.join(recipient, self.0.clock.now())?;
-        // What is offered just now is in its buffer. It must not wait for a look that waits for the end of that offer.
-        let offered = hub.queues_of_offers(recipient);
-        drop(hub);
+        let joined = self.hub().join(recipient, self.0.clock.now())?;
         let listeners_max = self.0.options.listeners_max;
-        let desks = self.desks().clone();
-        let unlooked = desks.iter().filter(|line| !offered.contains(&line.queue));
-        let looks = unlooked.map(|line| line.enter(recipient, listeners_max)).collect();
+        let look = |line: &Arc<DeskLine>| Look {
+            queue: line.queue.clone(),
+            looked: line.enter(recipient, listeners_max),
+        };
+        let looks = self.desks().iter().map(look).collect();
         Ok(Subscription::new(self.clone(), recipient.clone(), joined, looks))
     }
 
@@ -126,6 +129,19 @@ impl Inbox {
     pub fn acked(&self, ids: &[MessageId]) {
         let mut hub = self.hub();
         ids.iter().for_each(|id| hub.acked(*id));
+    }
+
+    /// Waits for the settlement of a message that a device has, or that is being written to one just now. Its end is for
+    /// the caller to bound.
+    pub async fn until_settled(&self, id: MessageId) {
+        loop {
+            // Before the look at it: what is settled from here on is heard.
+            let moved = self.0.moved.notified();
+            if !self.hub().is_unsettled(id) {
+                return;
+            }
+            moved.await;
+        }
     }
 
     /// What a recipient's device has to show.
@@ -148,20 +164,26 @@ impl Inbox {
         is_offered.then_some(offered)
     }
 
-    fn end_offer(&self, recipient: &Recipient, id: MessageId) {
-        self.hub().end_offer(recipient, id);
+    fn end_offer(&self, recipient: &Recipient, id: MessageId, is_taken: bool) {
+        self.hub().end_offer(recipient, id, is_taken);
+        self.0.moved.notify_waiters();
     }
 
-    fn keep(&self, offer: &Offer) {
-        self.hub().keep(&offer.recipient, &offer.message, self.0.clock.now());
+    fn written(&self, offer: &Offer) {
+        self.hub().written(offer, self.0.clock.now());
+    }
+
+    fn settled(&self, id: MessageId) {
+        self.hub().settled(id);
+        self.0.moved.notify_waiters();
     }
 
     fn leave(&self, recipient: &Recipient, id: u64) {
         self.hub().leave(recipient, id);
     }
 
-    fn leave_behind(&self, recipient: &Recipient) {
-        self.hub().leave_behind(recipient);
+    fn leave_behind(&self, recipient: &Recipient, last: u64) {
+        self.hub().leave_behind(recipient, last);
     }
 
     /// Nothing here panics half-way through a change.

@@ -5,5 +5,6 @@
 mod bench;
 mod handover;
 mod keeping;
+mod newcomers;
 mod offers;
 mod tokens;

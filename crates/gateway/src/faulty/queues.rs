@@ -12,6 +12,11 @@ impl Queues for FaultyLedger {
     }
 
     async fn pick_up(&self, request: PickUp) -> Result<Vec<Claim>, LedgerError> {
+        self.last_pick_up.send_modify(|(before, recipients)| {
+            *before += 1;
+            recipients.clone_from(&request.recipients);
+        });
+        self.pick_ups.acquire().await.unwrap().forget();
         self.sender_fault()?;
         self.ledger.pick_up(request).await
     }

@@ -217,3 +217,112 @@ async fn a_stop_hands_back_what_is_not_written_in_time() {
     assert_eq!(ledger.counts().await.unwrap().leased, 0);
     drop(writing);
 }
+
+/// A poll is a listener of its own, and comes as soon as the one before has been answered: while its message is settled.
+#[tokio::test]
+async fn polls_back_to_back_are_given_each_message_once_and_at_once() {
+    const MESSAGES: usize = 300;
+    let bench = Bench::start(PATIENT);
+    let text = |n: usize| n.to_string();
+    let mut ids = Vec::new();
+    for n in 0..MESSAGES {
+        ids.push(bench.admit("ann", &text(n), false).await);
+    }
+    for (n, id) in ids.into_iter().enumerate() {
+        let mut poll = bench.listen("ann");
+        assert!(timeout(HANG, poll.looked()).await.unwrap(), "poll {n} knows what waits");
+        let handover = poll.try_next().unwrap_or_else(|| panic!("poll {n} is empty"));
+        assert_eq!(handover.message.body, text(n));
+        assert!(poll.try_next().is_none());
+        drop(poll);
+        // Before or after the device asks for the next.
+        match n % 3 {
+            0 => handover.written(),
+            1 => {
+                let next = bench.listen("ann");
+                handover.written();
+                tokio::task::yield_now().await;
+                drop(next);
+            }
+            _ => {
+                handover.written();
+                bench.until(id, |record| record.status == Status::Delivered).await;
+            }
+        }
+    }
+    let mut poll = bench.listen("ann");
+    assert!(timeout(HANG, poll.looked()).await.unwrap() && poll.try_next().is_none());
+}
+
+#[tokio::test]
+async fn a_device_that_acks_what_it_was_written_can_wait_for_the_settlement() {
+    let bench = Bench::start(PATIENT);
+    let id = bench.admit("ann", "hi", false).await;
+    let mut device = bench.listen("ann");
+    let at_once = |id| timeout(Duration::ZERO, bench.inbox.until_settled(id));
+    at_once(id).await.expect("no device has begun with it");
+    let handover = timeout(HANG, device.next()).await.unwrap().unwrap();
+    at_once(id).await.expect_err("it is being written");
+    bench.ledger.fail_sender(2);
+    handover.written();
+    at_once(id).await.expect_err("it is written, and not settled");
+    timeout(HANG, bench.inbox.until_settled(id)).await.unwrap();
+    assert_eq!(bench.ledger.ack(vec![id]).await.unwrap(), [Acked::Already]);
+}
+
+#[tokio::test]
+async fn a_message_that_can_not_be_handed_over_does_not_hide_the_next() {
+    let bench = Bench::start(PATIENT);
+    let id = bench.admit("ann", "one", true).await;
+    bench.admit("ann", "two", false).await;
+    for handed_over in 1..=2 {
+        assert_eq!(read(&mut bench.listen("ann")).await, "one");
+        bench.until(id, |record| record.attempts.len() == handed_over).await;
+        bench.clock.advance_ms(ACK_MS);
+    }
+    // The look finds the first, which is given up. An empty answer would say that nothing waits.
+    bench.ledger.settle_calls.forget_permits(usize::MAX);
+    let mut poll = bench.listen("ann");
+    let leased = async {
+        while bench.ledger.counts().await.unwrap().leased == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(HANG, leased).await.unwrap();
+    timeout(Duration::ZERO, poll.looked()).await.expect_err("the first is not settled");
+    bench.ledger.settle_calls.add_permits(1_000);
+    assert!(timeout(HANG, poll.looked()).await.unwrap());
+    assert_eq!(poll.try_next().expect("the next").message.body, "two");
+}
+
+#[tokio::test]
+async fn newcomers_without_a_pause_do_not_hold_up_those_who_listen_on() {
+    let bench = Bench::start(PATIENT);
+    let mut waiting = bench.listen("bob");
+    assert!(timeout(HANG, waiting.looked()).await.unwrap());
+    bench.ledger.pick_ups.forget_permits(usize::MAX);
+    let mut pick_ups = bench.ledger.last_pick_up.subscribe();
+    let _first = bench.listen("first");
+    let is_first = |(_, recipients): &(usize, Vec<Recipient>)| recipients.contains(&recipient("first"));
+    timeout(HANG, pick_ups.wait_for(is_first)).await.unwrap().unwrap();
+    bench.admit("bob", "hi", false).await;
+    // Each look ends when the next newcomer is there already.
+    let crowd = async {
+        let mut here = std::collections::VecDeque::new();
+        for n in 0.. {
+            here.push_back(bench.listen(&format!("newcomer {n}")));
+            if here.len() > 3 {
+                here.pop_front();
+            }
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            bench.ledger.pick_ups.add_permits(1);
+            pick_ups.changed().await.unwrap();
+            if let Some(handover) = waiting.try_next() {
+                return handover.written();
+            }
+        }
+    };
+    timeout(HANG, crowd).await.expect("it is looked for those who listen on");
+}

@@ -53,10 +53,13 @@ pub struct Work {
     asking: HashMap<Recipient, Told>,
     /// Those that are being looked for; none when it is looked for everybody.
     asked: HashMap<Recipient, Told>,
-    /// Recipients with an open message, and those who came meanwhile: it is looked for them when it is settled.
+    /// Recipients with an open message, and those who came meanwhile. They are given it if no device has it yet;
+    /// otherwise it is looked for them when it is settled.
     busy: HashMap<Recipient, Told>,
     /// Something may have come for any recipient that listens.
     is_stirred: bool,
+    /// The last look was for newcomers: the next is for everybody, however many newcomers there are.
+    newcomers_were_last: bool,
     rests_until: Instant,
     picking: Option<BoxFuture<'static, Picked>>,
     stirring: Option<BoxFuture<'static, Result<u64, LedgerError>>>,
@@ -87,6 +90,7 @@ impl Work {
             asked: HashMap::new(),
             busy: HashMap::new(),
             is_stirred: false,
+            newcomers_were_last: false,
             rests_until: Instant::now(),
             picking: None,
             stirring: None,
@@ -136,7 +140,8 @@ impl Work {
     }
 
     fn welcome(&mut self, newcomers: Vec<Newcomer>) {
-        for Newcomer { recipient, looked } in newcomers {
+        // Others have left again, or were given what was open when they came.
+        for Newcomer { recipient, looked } in newcomers.into_iter().filter(|one| !one.looked.is_closed()) {
             match self.busy.get_mut(&recipient) {
                 Some(told) => told.push(looked),
                 None => self.asking.entry(recipient).or_default().push(looked),
@@ -177,15 +182,14 @@ impl Work {
         if self.picking.is_some() || self.stopped_at.is_some() || is_full {
             return;
         }
-        let mut recipients: Vec<Recipient> = self.asking.keys().take(NEWCOMERS_MAX).cloned().collect();
-        self.asked = recipients.iter().filter_map(|recipient| self.asking.remove_entry(recipient)).collect();
-        // Those who have left meanwhile need no look.
-        self.asked.retain(|recipient, _| self.pickup.desk.listens(recipient));
-        recipients.retain(|recipient| self.asked.contains_key(recipient));
-        if recipients.is_empty() && self.is_stirred {
-            self.is_stirred = false;
-            recipients = self.pickup.desk.listening();
-            recipients.retain(|recipient| !self.busy.contains_key(recipient));
+        let mut recipients = if self.newcomers_were_last { self.everybody() } else { Vec::new() };
+        self.newcomers_were_last = false;
+        if recipients.is_empty() {
+            recipients = self.newcomers();
+            self.newcomers_were_last = !recipients.is_empty();
+        }
+        if recipients.is_empty() {
+            recipients = self.everybody();
         }
         if recipients.is_empty() {
             return;
@@ -208,6 +212,25 @@ impl Work {
         );
     }
 
+    /// Those to be looked for before all others.
+    fn newcomers(&mut self) -> Vec<Recipient> {
+        let recipients: Vec<Recipient> = self.asking.keys().take(NEWCOMERS_MAX).cloned().collect();
+        self.asked = recipients.iter().filter_map(|recipient| self.asking.remove_entry(recipient)).collect();
+        // Those who have left meanwhile need no look.
+        self.asked.retain(|recipient, _| self.pickup.desk.listens(recipient));
+        self.asked.keys().cloned().collect()
+    }
+
+    /// Those who listen, if something may have come for them.
+    fn everybody(&mut self) -> Vec<Recipient> {
+        if !std::mem::take(&mut self.is_stirred) {
+            return Vec::new();
+        }
+        let mut recipients = self.pickup.desk.listening();
+        recipients.retain(|recipient| !self.busy.contains_key(recipient));
+        recipients
+    }
+
     fn picked_up(&mut self, (max, took, picked): Picked) {
         self.picking = None;
         let asked = std::mem::take(&mut self.asked);
@@ -224,7 +247,9 @@ impl Work {
                     self.is_stirred |= is_cut;
                 }
                 for (recipient, told) in asked {
-                    if is_cut && !found.contains(&recipient) {
+                    if found.contains(&recipient) {
+                        self.busy.entry(recipient).or_default().extend(told);
+                    } else if is_cut {
                         self.ask_again(recipient, told);
                     } else {
                         tell(told);
@@ -253,7 +278,9 @@ impl Work {
         let body = claim.body.clone();
         let bytes = body.as_ref().map_or(0, bytes::Bytes::len);
         self.bytes_under_way += bytes;
-        self.busy.entry(recipient.clone()).or_default();
+        // A look for a recipient whose message is open could find nothing, while the next one waits behind it.
+        let told = self.asking.remove(&recipient).unwrap_or_default();
+        self.busy.entry(recipient.clone()).or_default().extend(told);
         let open = Open { recipient: recipient.clone(), token: claim.token, bytes };
         if let Some(before) = self.open.insert(claim.id, open) {
             self.bytes_under_way -= before.bytes;
@@ -270,8 +297,12 @@ impl Work {
             }
         };
         let lease = Duration::from_millis(self.pickup.settings.lease_ms);
-        let offered =
-            self.pickup.desk.offer(&recipient, message(&claim, body), PATIENCE.min(lease / 2), lease);
+        let offered = self.pickup.desk.offer(
+            &recipient,
+            DeviceMessage::new(&claim, body),
+            PATIENCE.min(lease / 2),
+            lease,
+        );
         let Some(offered) = offered else {
             self.ended.push(handed_back(&claim));
             return;
@@ -356,12 +387,18 @@ impl Work {
     /// A recipient's message is settled. Its next one is offered, or it is looked for: while it was busy it was left out of
     /// looks.
     fn close(&mut self, id: MessageId, next: Option<Claim>) {
+        self.pickup.desk.settled(id);
         let Some(open) = self.open.remove(&id) else { return };
         self.bytes_under_way -= open.bytes;
-        let told = self.busy.remove(&open.recipient).unwrap_or_default();
+        let mut told = self.busy.remove(&open.recipient).unwrap_or_default();
+        told.retain(|told| !told.is_closed());
         if let Some(next) = next {
             self.offer(next);
-            tell(told);
+            // Of two recipients whose hashes collide, the next message may be the other's.
+            match self.busy.get_mut(&open.recipient) {
+                Some(waiting) => waiting.extend(told),
+                None => self.ask_again(open.recipient, told),
+            }
         } else if !told.is_empty() || self.pickup.desk.listens(&open.recipient) {
             self.ask_again(open.recipient, told);
         }
@@ -396,18 +433,5 @@ impl Work {
 fn tell(told: Told) {
     for told in told {
         let _ = told.send(());
-    }
-}
-
-fn message(claim: &Claim, body: bytes::Bytes) -> DeviceMessage {
-    DeviceMessage {
-        id: claim.id,
-        queue: claim.queue.clone(),
-        idempotency_key: claim.headers.key_of(claim.id),
-        headers: claim.headers.given(),
-        body,
-        admitted_at: claim.admitted_at,
-        attempt: claim.attempt,
-        ack_required: claim.ack_required,
     }
 }

@@ -26,6 +26,10 @@ impl Devices for Inbox {
         Inbox::acked(self, ids);
     }
 
+    fn until_settled(&self, id: MessageId) -> BoxFuture<'_, ()> {
+        Inbox::until_settled(self, id).boxed()
+    }
+
     fn listeners(&self) -> usize {
         Inbox::listeners(self)
     }
@@ -77,6 +81,10 @@ impl Desk for inbox::Desk {
             InboxMessage { id, queue, idempotency_key, headers, body, admitted_at, attempt, ack_required };
         let offered = inbox::Desk::offer(self, recipient, message)?;
         Some(offered.is_taken(patience, lease).boxed())
+    }
+
+    fn settled(&self, id: MessageId) {
+        inbox::Desk::settled(self, id);
     }
 }
 

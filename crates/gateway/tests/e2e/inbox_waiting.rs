@@ -132,6 +132,45 @@ fn what_requires_no_ack_is_delivered_when_it_is_read() {
     }
 }
 
+/// The next poll comes while the message of the one before is being settled.
+#[test]
+fn polls_back_to_back_are_given_each_message_once_and_without_a_stall() {
+    let (dir, key) = configured("");
+    let gateway = start(dir.path());
+    let poll_all = |recipient: &'static str, acks: bool| {
+        let device = Device::of(recipient, &gateway, &key);
+        let message = |n: usize| json!({"queue": "devices", "recipient": recipient, "body": n.to_string()});
+        let messages: Vec<_> = (0..100).map(message).collect();
+        let sent = admin(&gateway, &key, "/api/v1/messages/batch", &json!({ "messages": messages }));
+        let ids: Vec<Value> =
+            sent.json()["results"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();
+        for id in &ids {
+            let found = device.poll(&gateway, 0);
+            assert_eq!((&found[0]["id"], found.len()), (id, 1), "{recipient}");
+            if acks {
+                // Settled or not: the device has it, and says so.
+                let path = format!("/inbox/{recipient}/ack?token={}", device.token);
+                let acked = client::post(gateway.address, &path, &[], &json!({ "id": id }));
+                assert_eq!((acked.status, &acked.json()["status"]), (200, &json!("already_delivered")));
+            }
+        }
+        assert_eq!(device.poll(&gateway, 0), [] as [Value; 0]);
+        for id in &ids {
+            let record = until(&gateway, &key, id.as_str().unwrap(), "delivered");
+            assert_eq!(attempts(&record), ["delivered"]);
+            // A poll gives up its wait for a look after three seconds.
+            let latency_ms = record["attempts"][0]["latencyMs"].as_u64().unwrap();
+            assert!(latency_ms < 2_900, "it lay in the buffer of a poll for {latency_ms} ms");
+        }
+    };
+    std::thread::scope(|devices| {
+        for (recipient, acks) in [("ann", false), ("bob", false), ("cyd", false), ("dan", true)] {
+            let poll_all = &poll_all;
+            devices.spawn(move || (0..3).for_each(|_| poll_all(recipient, acks)));
+        }
+    });
+}
+
 #[test]
 fn an_event_stream_is_given_what_waits_and_what_comes_in_order() {
     let (dir, key) = configured("");

@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_domain::{QueueName, Recipient};
+use tidegate_domain::{MessageId, QueueName, Recipient};
 use tokio::sync::{Notify, oneshot};
 
 use super::{Inbox, InboxMessage, Offered};
@@ -78,5 +78,10 @@ impl Desk {
     /// Offers a message to all devices of its recipient that listen. `None`: there is none.
     pub fn offer(&self, recipient: &Recipient, message: InboxMessage) -> Option<Offered> {
         self.inbox.offer(recipient, message)
+    }
+
+    /// What was taken from the ledger for this desk is settled.
+    pub fn settled(&self, id: MessageId) {
+        self.inbox.settled(id);
     }
 }

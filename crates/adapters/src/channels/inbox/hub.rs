@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use hashbrown::HashMap;
-use tidegate_domain::{MessageId, QueueName, Recipient, Timestamp};
+use hashbrown::{HashMap, HashSet};
+use tidegate_domain::{MessageId, Recipient, Timestamp};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{InboxMessage, InboxOptions, Offer, TooManyListeners};
@@ -16,6 +16,8 @@ const OVERHEAD_BYTES: usize = 512;
 pub struct Hub {
     places: HashMap<Recipient, Place>,
     offers: HashMap<MessageId, Weak<Offer>>,
+    /// Devices have them, and the ledger does not know it yet.
+    unsettled: HashSet<MessageId>,
     /// Where each kept message lies.
     kept: HashMap<MessageId, Recipient>,
     kept_bytes: usize,
@@ -29,6 +31,8 @@ pub struct Hub {
 #[derive(Debug)]
 pub enum Item {
     Offered(Arc<Offer>),
+    /// It was offered before this listener came.
+    OfferedBefore(Arc<Offer>),
     Kept(InboxMessage),
 }
 
@@ -62,6 +66,7 @@ impl Hub {
         Self {
             places: HashMap::new(),
             offers: HashMap::new(),
+            unsettled: HashSet::new(),
             kept: HashMap::new(),
             kept_bytes: 0,
             listeners: 0,
@@ -100,7 +105,7 @@ impl Hub {
         let kept = place.kept.values().filter(|(_, until)| *until > now);
         let mut items: Vec<Item> = kept.map(|(message, _)| Item::Kept(message.clone())).collect();
         let offers = place.offers.iter().filter_map(|id| self.offers.get(id).and_then(Weak::upgrade));
-        items.extend(offers.filter(|offer| offer.is_open()).map(Item::Offered));
+        items.extend(offers.filter(|offer| offer.is_open()).map(Item::OfferedBefore));
         items.sort_by_key(Item::id);
         for item in items {
             // What does not fit stays where it is: the next to listen finds it.
@@ -112,12 +117,6 @@ impl Hub {
         Ok((self.last_id, receiver))
     }
 
-    pub fn queues_of_offers(&self, recipient: &Recipient) -> Vec<QueueName> {
-        let ids = self.places.get(recipient).map_or(&[][..], |place| &place.offers);
-        let offers = ids.iter().filter_map(|id| self.offers.get(id).and_then(Weak::upgrade));
-        offers.filter(|offer| offer.is_open()).map(|offer| offer.message.queue.clone()).collect()
-    }
-
     pub fn leave(&mut self, recipient: &Recipient, id: u64) {
         let Some(place) = self.places.get_mut(recipient) else { return };
         let before = place.listeners.len();
@@ -126,10 +125,12 @@ impl Hub {
         self.tidy(recipient);
     }
 
-    /// All listeners of a recipient go: none of them reads.
-    pub fn leave_behind(&mut self, recipient: &Recipient) {
+    /// The listeners of a recipient up to this one go: none of them reads.
+    pub fn leave_behind(&mut self, recipient: &Recipient, last: u64) {
         if let Some(place) = self.places.get_mut(recipient) {
-            self.listeners -= std::mem::take(&mut place.listeners).len();
+            let before = place.listeners.len();
+            place.listeners.retain(|(listener, _)| *listener > last);
+            self.listeners -= before - place.listeners.len();
             self.tidy(recipient);
         }
     }
@@ -139,6 +140,7 @@ impl Hub {
     pub fn offer(&mut self, offer: &Arc<Offer>) -> bool {
         // A repetition takes the place of what is kept of it.
         self.forget(offer.message.id);
+        offer.made_for(self.last_id);
         let Some(place) = self.places.get_mut(&offer.recipient) else { return false };
         let before = place.listeners.len();
         place.listeners.retain(|(_, listener)| listener.try_send(Item::Offered(offer.clone())).is_ok());
@@ -152,12 +154,37 @@ impl Hub {
         is_offered
     }
 
-    pub fn end_offer(&mut self, recipient: &Recipient, id: MessageId) {
+    /// What a device has taken is to be settled.
+    pub fn end_offer(&mut self, recipient: &Recipient, id: MessageId, is_taken: bool) {
         self.offers.remove(&id);
+        if !is_taken {
+            self.unsettled.remove(&id);
+        }
         if let Some(place) = self.places.get_mut(recipient) {
             place.offers.retain(|other| *other != id);
             self.tidy(recipient);
         }
+    }
+
+    /// A device has it. Those who come from now on find it kept, or not at all.
+    pub fn written(&mut self, offer: &Offer, now: Timestamp) {
+        let written = offer.written();
+        if written.ends_offer {
+            self.unsettled.insert(offer.message.id);
+        }
+        if written.is_kept {
+            self.keep(&offer.recipient, &offer.message, now);
+        }
+    }
+
+    pub fn settled(&mut self, id: MessageId) {
+        self.unsettled.remove(&id);
+    }
+
+    /// Devices have it, or are just being written to, and the ledger does not know it yet.
+    pub fn is_unsettled(&self, id: MessageId) -> bool {
+        let offer = self.offers.get(&id).and_then(Weak::upgrade);
+        self.unsettled.contains(&id) || offer.is_some_and(|offer| offer.is_being_written())
     }
 
     /// Neither what is kept nor what is offered just now is handed out from here on.
@@ -169,7 +196,7 @@ impl Hub {
     }
 
     /// A message that a device has, until its ack. When there is no room, the ledger brings it back when its ack is overdue.
-    pub fn keep(&mut self, recipient: &Recipient, message: &InboxMessage, now: Timestamp) {
+    fn keep(&mut self, recipient: &Recipient, message: &InboxMessage, now: Timestamp) {
         self.sweep(now, self.kept_bytes >= self.limits.kept_bytes_max);
         self.forget(message.id);
         let bytes = bytes(message);
@@ -232,7 +259,7 @@ impl Place {
 impl Item {
     fn id(&self) -> MessageId {
         match self {
-            Self::Offered(offer) => offer.message.id,
+            Self::Offered(offer) | Self::OfferedBefore(offer) => offer.message.id,
             Self::Kept(message) => message.id,
         }
     }
