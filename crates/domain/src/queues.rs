@@ -63,7 +63,7 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// texts soon.
     async fn delete_dead(&self, ids: Vec<MessageId>) -> Result<Vec<bool>, LedgerError>;
 
-    /// Takes back every message of a queue that no lease holds, with its text as [`cancel`](Queues::cancel) does, and
+    /// Takes back every message of a queue that no lease holds and no channel has, with its text as [`cancel`](Queues::cancel) does, and
     /// says how many.
     async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError>;
 

@@ -134,6 +134,7 @@ macro_rules! queue_cases {
             erasure::purged_messages_have_no_text_any_more,
             erasure::a_key_is_kept_unless_it_tells_of_the_text,
             pauses::a_paused_queue_hands_out_none,
+            purges::a_purge_spares_what_a_channel_has,
             pauses::a_pause_outlives_a_reopen,
             pauses::a_queue_that_never_was_cannot_be_paused,
             pauses::a_queue_of_the_settings_is_paused_before_its_first_message,

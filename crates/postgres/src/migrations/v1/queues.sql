@@ -222,7 +222,7 @@ BEGIN
 END
 $$;
 
--- Deletes a slice of what waits in a queue and came no later than that place in line. Says how many were deleted, and
+-- Deletes a slice of what waits in a queue, is with no channel, and came no later than that place in line. Says how many were deleted, and
 -- whether there may be more.
 CREATE FUNCTION purge(p_queue text, p_last_place bigint, p_max integer, OUT deleted integer, OUT more boolean)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -234,7 +234,7 @@ BEGIN
     seqs := ARRAY(
         SELECT p.seq FROM pending p
         WHERE p.queue = p_queue AND (p.is_head AND p.token IS NULL OR p.chained OR p.token IS NOT NULL)
-            AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now)
+            AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now) AND p.acks = 0
         ORDER BY p.seq LIMIT p_max);
     more := cardinality(seqs) = p_max;
     seqs := hold(seqs);
@@ -242,7 +242,7 @@ BEGIN
     SELECT coalesce(array_agg(p.seq), '{}'),
         coalesce(array_agg((CASE WHEN p.expires_at <= now THEN 3 ELSE 4 END)::smallint), '{}')
     INTO seqs, statuses FROM pending p
-    WHERE p.seq = ANY (seqs) AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now);
+    WHERE p.seq = ANY (seqs) AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now) AND p.acks = 0;
     PERFORM end_messages(now, seqs, statuses, NULL, NULL, NULL);
     deleted := cardinality(array_remove(statuses, 3::smallint));
 END
