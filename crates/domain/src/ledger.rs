@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::limits::{Quota, QuotaRule};
-use crate::{Idempotency, Lane, MessageId, QueueName, Recipient, Timestamp, UserId};
+use crate::{Idempotency, Lane, MessageId, QueueName, Recipient, Timestamp, UserId, cut_reason};
 
 /// The system of record: queues, quotas and what became of every message.
 ///
@@ -23,13 +23,15 @@ pub trait Ledger: Debug + Send + Sync + 'static {
     /// the queue's rule says; within a lane by due time, then by admission. A chain counts as the highest lane waiting
     /// in it.
     /// At most one message of a recipient is leased at a time. A lease that ends unsettled makes its message
-    /// claimable again, with the next attempt number.
+    /// claimable again, with the next attempt number; after as many failed attempts as the queue's rule grants, it makes
+    /// a dead letter of it ([`lapsed_reason`](crate::lapsed_reason)), at the next sweep at the latest.
     ///
     /// The bodies of one answer take no more than the ledger's bound in bytes ([`BATCH_BYTES_MAX`] unless it was set
     /// otherwise), save that one message always fits. What does not fit is not leased, and its turn is not over.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claim>, LedgerError>;
 
-    /// Ends leases. A settlement whose token is not the message's current lease changes nothing.
+    /// Ends leases. A settlement whose token is not the message's current lease changes nothing. Of a reason no more is kept
+    /// than [`REASON_BYTES_MAX`](crate::REASON_BYTES_MAX).
     async fn settle(&self, batch: Vec<Settlement>) -> Result<Vec<Settled>, LedgerError>;
 
     /// Settles like [`settle`](Ledger::settle), and goes on with each recipient: where a settlement ends its message
@@ -253,6 +255,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The same, with its reason cut to what a ledger keeps of one.
+    pub fn within_bounds(self) -> Self {
+        match self {
+            Self::Retry { delay_ms, reason } => Self::Retry { delay_ms, reason: cut_reason(reason) },
+            Self::Dead { reason } => Self::Dead { reason: cut_reason(reason) },
+            Self::GivenUp { reason } => Self::GivenUp { reason: cut_reason(reason) },
+            other => other,
+        }
+    }
+
     /// Whether the message leaves its recipient's chain.
     pub fn ends_message(&self) -> bool {
         match self {

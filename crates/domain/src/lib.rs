@@ -15,6 +15,7 @@ mod ledger;
 pub mod limits;
 mod message;
 mod queues;
+mod reason;
 mod retry;
 mod slots;
 mod time;
@@ -39,6 +40,7 @@ pub use queues::{
     Acked, Cancelled, Damaged, Extension, Filter, Listing, Order, Page, PickUp, QueueCounts, QueueRule,
     Queues, Requeue, Requeued, has_room,
 };
+pub use reason::{REASON_BYTES_MAX, cut_reason, lapsed_reason};
 pub use retry::RetryPolicy;
 pub use slots::{
     Forecast, Released, Reservation, Reserved, Slot, SlotConfig, SlotConfigPut, SlotMessage, Slots,

@@ -63,8 +63,8 @@ pub trait Queues: Debug + Send + Sync + 'static {
     /// texts soon.
     async fn delete_dead(&self, ids: Vec<MessageId>) -> Result<Vec<bool>, LedgerError>;
 
-    /// Takes back every message of a queue that no lease holds, with its text as [`cancel`](Queues::cancel) does, and
-    /// says how many.
+    /// Takes back every message of a queue that no lease holds and no channel has, with its text as
+    /// [`cancel`](Queues::cancel) does, and says how many.
     async fn purge(&self, queue: QueueName) -> Result<u64, LedgerError>;
 
     /// A paused queue admits messages and hands out none, through restarts. False when there is no such queue: a queue
@@ -196,6 +196,8 @@ pub struct QueueRule {
     pub pending_hard_max: u64,
     /// While both wait: how many messages of higher lanes go before one of a lower lane does.
     pub higher_per_lower: u32,
+    /// Failed attempts after which a lease that ends unsettled leaves a dead letter.
+    pub attempts_max: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -214,6 +216,7 @@ impl Default for QueueRule {
             pending_max: u64::MAX,
             pending_hard_max: u64::MAX,
             higher_per_lower: Self::HIGHER_PER_LOWER,
+            attempts_max: u32::MAX,
         }
     }
 }
@@ -224,6 +227,11 @@ impl QueueRule {
     pub const FORGET_AFTER_MS: u64 = 3_600_000;
     /// How often a ledger in one process looks which queues are idle, at the most: sweeps come more often than that.
     pub const LOOK_MS: u64 = 1_000;
+
+    /// Whether the attempt that just failed, after so many failures, was the last.
+    pub fn is_exhausted(&self, failures_before: u32) -> bool {
+        failures_before.saturating_add(1) >= self.attempts_max
+    }
 
     pub fn lets_in(&self, pending: u64, lane: Lane) -> bool {
         has_room(pending, lane, self.pending_max, self.pending_hard_max)

@@ -149,21 +149,31 @@ impl Line {
 
     async fn take(&mut self, taking: Taking, max: usize) -> Result<Vec<Claim>, LedgerError> {
         let max = i32::try_from(max).unwrap_or(i32::MAX);
-        let (queue, bytes_max, share) = (self.queue.as_str(), self.bytes_max(), self.share());
+        let (queue, bytes_max) = (self.queue.as_str(), self.bytes_max());
+        let (share, attempts_max) = (self.share(), self.core.options.attempts_max(&self.queue));
         let rows = match taking {
             Taking::Lease { lease_ms } => {
-                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, NULL, $6, $7)";
+                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, NULL, $6, $7, $8)";
                 let lease_ms = duration(lease_ms);
-                let params: [&(dyn ToSql + Sync); 7] =
-                    [&queue, &max, &lease_ms, &self.streak, &self.lowest, &bytes_max, &share];
+                let params: [&(dyn ToSql + Sync); 8] =
+                    [&queue, &max, &lease_ms, &self.streak, &self.lowest, &bytes_max, &share, &attempts_max];
                 self.core.write(sql, &params).await?
             }
             Taking::Transit { lease_ms, in_transit_max } => {
-                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, $6, $7, $8)";
+                let sql = "SELECT * FROM claim($1, $2, $3, $4, $5, $6, $7, $8, $9)";
                 let (lease_ms, room) =
                     (duration(lease_ms), i32::try_from(in_transit_max).unwrap_or(i32::MAX));
-                let params: [&(dyn ToSql + Sync); 8] =
-                    [&queue, &max, &lease_ms, &self.streak, &self.lowest, &room, &bytes_max, &share];
+                let params: [&(dyn ToSql + Sync); 9] = [
+                    &queue,
+                    &max,
+                    &lease_ms,
+                    &self.streak,
+                    &self.lowest,
+                    &room,
+                    &bytes_max,
+                    &share,
+                    &attempts_max,
+                ];
                 self.core.write(sql, &params).await?
             }
             Taking::ForGood => self.pop(max).await?,
@@ -191,16 +201,18 @@ impl Line {
 
     /// Committed only when somebody is still there for every message that it takes, and can be given it.
     async fn pop(&self, max: i32) -> Result<Vec<Row>, LedgerError> {
-        let sql = "SELECT * FROM pop($1, $2, $3, $4, $5, $6)";
+        let sql = "SELECT * FROM pop($1, $2, $3, $4, $5, $6, $7)";
         let (bytes_max, share) = (self.bytes_max(), self.share());
+        let attempts_max = self.core.options.attempts_max(&self.queue);
         let mut burials = 0;
         loop {
             let max = max.min(self.wanted_for_good());
             if max == 0 {
                 return Ok(Vec::new());
             }
-            let params: [&(dyn ToSql + Sync); 6] =
-                [&self.queue.as_str(), &max, &self.streak, &self.lowest, &bytes_max, &share];
+            let queue = self.queue.as_str();
+            let params: [&(dyn ToSql + Sync); 7] =
+                [&queue, &max, &self.streak, &self.lowest, &bytes_max, &share, &attempts_max];
             let popped = self.core.connections.call_uncommitted(sql, &params).await;
             let popped = popped.map_err(|error| error.meaning(Access::Write))?;
             let damaged: Vec<i64> =

@@ -72,7 +72,7 @@ pub fn result(code: i16) -> Result<AttemptResult, LedgerError> {
 
 /// Kind, delay and reason.
 pub fn outcome(outcome: Outcome) -> (i16, i64, Option<String>) {
-    match outcome {
+    match outcome.within_bounds() {
         Outcome::Delivered => (0, 0, None),
         Outcome::Retry { delay_ms, reason } => (1, duration(delay_ms), Some(text(reason))),
         Outcome::Dead { reason } => (2, 0, Some(text(reason))),

@@ -108,8 +108,23 @@ impl Options {
         (bounded(self.pending_max), bounded(spare))
     }
 
+    /// Attempts of a queue's messages, as the database's functions take it.
+    pub(crate) fn attempts_max(&self, queue: &QueueName) -> i32 {
+        integer(self.rule_of(queue))
+    }
+
+    /// The same of every queue by name; '' is every other one.
+    pub(crate) fn attempts_maxima(&self) -> (Vec<&str>, Vec<i32>) {
+        let named = self.queue_rules.iter().map(|(name, rule)| (name.as_str(), integer(*rule)));
+        named.chain([("", integer(self.queue_rule))]).unzip()
+    }
+
     pub(crate) fn rule_of(&self, queue: &QueueName) -> QueueRule {
         let named = self.queue_rules.iter().find(|(name, _)| name == queue);
         named.map_or(self.queue_rule, |(_, rule)| *rule)
     }
+}
+
+fn integer(rule: QueueRule) -> i32 {
+    i32::try_from(rule.attempts_max).unwrap_or(i32::MAX)
 }

@@ -70,8 +70,10 @@ impl Postgres {
         }
         let core = &self.core;
         let bytes_max = i64::try_from(core.options.batch_bytes_max).unwrap_or(i64::MAX);
-        let sql = "SELECT * FROM pick_up($1, $2, $3, $4, $5)";
-        let rows = core.write(sql, &[&queue.as_str(), &names, &max, &duration(lease_ms), &bytes_max]).await?;
+        let sql = "SELECT * FROM pick_up($1, $2, $3, $4, $5, $6)";
+        let (lease_ms, attempts_max) = (duration(lease_ms), core.options.attempts_max(&queue));
+        let rows =
+            core.write(sql, &[&queue.as_str(), &names, &max, &lease_ms, &bytes_max, &attempts_max]).await?;
         if rows.first().is_some_and(|row| row.get::<_, i32>(BACK_IN_LINE) > 0) {
             core.wakes.wake(&queue);
         }

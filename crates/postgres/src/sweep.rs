@@ -3,6 +3,7 @@ use std::sync::Arc;
 use tidegate_domain::{Health, LedgerError};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio_postgres::types::ToSql;
 
 use crate::codes::duration;
 use crate::open::Core;
@@ -118,8 +119,11 @@ impl Core {
 
     async fn step(&self, step: Step) -> Result<(), LedgerError> {
         match step {
-            Step::EndLeases => self.release_slices("SELECT end_leases($1)").await,
-            Step::Expire => self.release_slices("SELECT expire_all($1)").await,
+            Step::EndLeases => {
+                let (queues, attempts_max) = self.options.attempts_maxima();
+                self.release_slices("SELECT end_leases($1, $2, $3)", &[&SLICE, &queues, &attempts_max]).await
+            }
+            Step::Expire => self.release_slices("SELECT expire_all($1)", &[&SLICE]).await,
             Step::ForgetKeys => {
                 let window_ms = duration(self.options.idempotency_window_ms);
                 self.forget("SELECT forget_keys($1, $2)", window_ms).await
@@ -161,9 +165,9 @@ impl Core {
     }
 
     /// Until there is nothing left to end, or others hold what there is. Somebody may wait for what comes next.
-    async fn release_slices(&self, sql: &str) -> Result<(), LedgerError> {
+    async fn release_slices(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<(), LedgerError> {
         for _ in 0..SLICES {
-            let rows = self.write(sql, &[&SLICE]).await?;
+            let rows = self.write(sql, params).await?;
             if rows.first().is_none_or(|row| row.get::<_, i32>(0) == 0) {
                 break;
             }

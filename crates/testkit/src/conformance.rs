@@ -21,6 +21,7 @@ pub mod dead_letters;
 pub mod deferrals;
 pub mod erasure;
 pub mod exemptions;
+pub mod exhaustion;
 pub mod expiry;
 pub mod extensions;
 pub mod forgetting;

@@ -67,6 +67,9 @@ pub const NARROW: &str = "narrow";
 /// A queue that hands out one of a lower lane for two of higher ones.
 pub const FAIR: &str = "fair";
 
+/// A queue whose messages have two attempts.
+pub const BRIEF: &str = "brief";
+
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A ledger under test with the clock that rules it.
@@ -87,7 +90,12 @@ impl Default for Setup {
             slots_max: 400,
             slot_retention_ms: DAY_MS,
             batch_bytes_max: BATCH_BYTES_MAX,
-            queue_rules: vec![named(LOOSE, loose()), named(NARROW, narrow(4, 6)), named(FAIR, fair(2))],
+            queue_rules: vec![
+                named(LOOSE, loose()),
+                named(NARROW, narrow(4, 6)),
+                named(FAIR, fair(2)),
+                named(BRIEF, QueueRule { attempts_max: 2, ..QueueRule::default() }),
+            ],
             // Longer than any case that is not about it.
             queue_forget_after_ms: 100 * DAY_MS,
         }

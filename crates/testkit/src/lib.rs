@@ -26,7 +26,7 @@ mod sys;
 use std::time::Duration;
 
 pub use clock::TestClock;
-pub use harness::{Backend, FAIR, Harness, LOOSE, NARROW, Opened, Setup, transfer};
+pub use harness::{BRIEF, Backend, FAIR, Harness, LOOSE, NARROW, Opened, Setup, transfer};
 pub use model::{ModelBackend, ModelLedger};
 pub use powercut::{Disk, can_cut_power};
 pub use process::{Gateway, Launch, metric_in};

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
 use tidegate_domain::{Counts, QueueName, Recipient, Status, Timestamp, UserId};
@@ -47,6 +47,8 @@ pub(super) struct Book {
     pub(super) queues: QueueBook,
     leases: HashMap<u64, Lease>,
     leases_by_end: BTreeSet<(Timestamp, u64)>,
+    /// Messages whose last lease has ended unsettled, until that is on disk.
+    exhausted: VecDeque<u64>,
     totals: Totals,
     seq_next: u64,
     token_next: u64,
@@ -116,6 +118,7 @@ enum Undo {
     SlotGivenBack(EventKey, Held),
     SlotConfig(ConfigBefore),
     Settling(u64),
+    GivenUp(u64),
 }
 
 /// A message that has been leased; its text is still to be fetched.
@@ -199,6 +202,7 @@ impl Book {
             queues: QueueBook::new(rules),
             leases: HashMap::new(),
             leases_by_end: BTreeSet::new(),
+            exhausted: VecDeque::new(),
             totals: Totals::default(),
             seq_next: 1,
             token_next: 1,
@@ -302,6 +306,12 @@ impl Book {
                 Undo::Paused(queue, paused) => {
                     if let Some(queue) = self.queues.get_mut(queue) {
                         queue.paused = paused;
+                    }
+                }
+                Undo::GivenUp(seq) => {
+                    if let Some(lease) = self.leases.get_mut(&seq) {
+                        lease.settling = false;
+                        self.exhausted.push_front(seq);
                     }
                 }
                 Undo::Settling(seq) => {

@@ -185,7 +185,7 @@ impl Engine {
     /// error is fatal: then nobody knows. What is written is to be answered and then applied, before anything else.
     pub(super) fn change(&mut self, changes: Vec<Change>) -> Result<(Vec<Changed>, Written), StoreError> {
         let now = self.clock.now();
-        self.book.expire_leases(now);
+        self.end_leases(now)?;
         self.expire_messages(now)?;
         let (group, changed) = self.decide(changes, now);
         Ok((changed, self.write(group, now)?))
@@ -280,7 +280,7 @@ impl Engine {
         let ClaimRequest { queue, max, lease_ms, .. } = request;
         let (max, lease_ms) = (*max, *lease_ms);
         let now = self.clock.now();
-        self.book.expire_leases(now);
+        self.end_leases(now)?;
         // What is over must not be handed out.
         self.expire_messages(now)?;
         let leased = match way {
@@ -317,6 +317,19 @@ impl Engine {
     /// Whether a claim or pop would find something now.
     pub(super) fn is_ready(&self, queue: &QueueName) -> bool {
         self.book.next_due(queue).is_some_and(|due| due <= self.clock.now())
+    }
+
+    /// Messages whose lease has ended are claimable again, or dead letters after their last attempt. Returns how many
+    /// leases have ended.
+    fn end_leases(&mut self, now: Timestamp) -> Result<u64, StoreError> {
+        let ended = self.book.expire_leases(now);
+        while self.book.has_exhausted() {
+            let mut group = self.book.begin();
+            self.book.give_up(now, &mut group);
+            self.book.finish(&mut group, false);
+            self.commit(group, now)?;
+        }
+        Ok(ended)
     }
 
     fn expire_messages(&mut self, now: Timestamp) -> Result<(), StoreError> {
@@ -365,9 +378,12 @@ impl Engine {
     /// bounded; called often.
     pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
         let now = self.clock.now();
-        let ended = self.book.expire_leases(now);
+        let ended = self.end_leases(now)?;
         if ended > 0 {
-            tracing::warn!(ended, "leases ended unsettled; their messages are claimable again");
+            tracing::warn!(
+                ended,
+                "leases ended unsettled; their messages are claimable again, or dead letters"
+            );
         }
         self.expire_messages(now)?;
         self.book.keys.expire(now);

@@ -99,6 +99,13 @@ const PENDING_MAX: u64 = 1_000_000_000;
 const SHARE_MAX: u64 = 1_000_000;
 const QUEUES_MAX: usize = 1_000;
 
+impl QueueSettings {
+    /// The rule as the ledger gets it: with the bound on attempts, after which an ended lease leaves a dead letter.
+    pub fn ledger_rule(&self) -> QueueRule {
+        QueueRule { attempts_max: self.attempts_max, ..self.rule }
+    }
+}
+
 impl QueuesSettings {
     /// How a queue is kept, whether or not anybody named it.
     pub fn of(&self, name: &QueueName) -> &QueueSettings {
@@ -106,7 +113,7 @@ impl QueuesSettings {
     }
 
     pub fn rules(&self) -> Vec<(QueueName, QueueRule)> {
-        self.named.iter().map(|(name, queue)| (name.clone(), queue.rule)).collect()
+        self.named.iter().map(|(name, queue)| (name.clone(), queue.ledger_rule())).collect()
     }
 
     /// The queues that are pushed out, each with its channel.
@@ -126,6 +133,7 @@ impl QueuesSettings {
             pending_max: reader.number("queue.pending_max", 1..=PENDING_MAX),
             pending_hard_max: reader.number("queue.pending_hard_max", 1..=PENDING_MAX),
             higher_per_lower: share(reader.number("queue.higher_per_lower", 1..=SHARE_MAX)),
+            ..QueueRule::default()
         };
         if rule.pending_hard_max < rule.pending_max
             && reader.are_sound(["queue.pending_max", "queue.pending_hard_max"])

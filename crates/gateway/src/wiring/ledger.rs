@@ -164,7 +164,7 @@ pub(super) fn embedded_options(settings: &EmbeddedSettings, all: &Settings) -> e
         slots_max: shared.slots_max,
         slot_retention_ms: shared.slot_retention_ms,
         queue_rules: all.queues.rules(),
-        queue_rule: all.queues.otherwise.rule,
+        queue_rule: all.queues.otherwise.ledger_rule(),
         queue_forget_after_ms: all.queues.forget_after_ms,
     }
 }
@@ -188,7 +188,7 @@ pub(super) fn postgres_options(settings: &PostgresSettings, all: &Settings) -> p
         slots_max: shared.slots_max as u64,
         slot_retention_ms: shared.slot_retention_ms,
         queue_rules: all.queues.rules().into_iter().collect(),
-        queue_rule: all.queues.otherwise.rule,
+        queue_rule: all.queues.otherwise.ledger_rule(),
         queue_forget_after_ms: all.queues.forget_after_ms,
         ..postgres::Options::new(&settings.url)
     }

@@ -113,8 +113,9 @@ async fn a_message_that_came_back_meanwhile_is_not_cancelled_under_its_claim() {
         assert_eq!(requeue(&gateway, dead).await, Requeued::Requeued);
         let claiming = Session::open(&backend).await;
         claiming.run("BEGIN").await;
-        let token =
-            claiming.number("SELECT token FROM claim('sms', 1, 600000, 0, false, NULL, 1000000, 10)").await;
+        let token = claiming
+            .number("SELECT token FROM claim('sms', 1, 600000, 0, false, NULL, 1000000, 10, 5)")
+            .await;
         session.run("COMMIT").await;
         // It has its answer, or waits for the claim.
         let past = async {

@@ -1,8 +1,8 @@
 //! A purge takes back everything that waits in a queue.
 
-use tidegate_domain::{Clock, Due, Lane, Settled, Status};
+use tidegate_domain::{Acked, Clock, Due, Lane, Settled, Status};
 
-use super::queue_steps::requeue_of;
+use super::queue_steps::{ACK_MS, requeue_of};
 use super::steps::{QUEUE, retry, sms};
 use crate::Harness;
 
@@ -28,6 +28,17 @@ pub async fn a_purge_takes_what_waits_and_nothing_else(h: &Harness) {
     assert_eq!(h.deliver_all().await, ["a3"]);
     assert_eq!(h.pop_from("mail", 9).await.len(), 1);
     assert_eq!(h.requeue(requeue_of(dead)).await, tidegate_domain::Requeued::Requeued);
+}
+
+pub async fn a_purge_spares_what_a_channel_has(h: &Harness) {
+    let sent = h.put_accepted(sms("a1").to("ann")).await;
+    let behind = h.put(sms("a2").to("ann")).await;
+    assert_eq!(h.purge(QUEUE).await, 1);
+    assert_eq!((h.status(sent).await, h.status(behind).await), (Status::Pending, Status::Deleted));
+    h.clock.advance_ms(ACK_MS);
+    assert_eq!(h.purge(QUEUE).await, 0, "its recipient may still say so");
+    assert_eq!(h.ack(sent).await, Acked::Acked);
+    assert_eq!(h.status(sent).await, Status::Delivered);
 }
 
 pub async fn purged_messages_stay_deleted_after_a_reopen(h: &Harness) {

@@ -177,7 +177,7 @@ impl Rules {
     }
 
     fn purge(&mut self, queue: &QueueName, now: Timestamp) -> u64 {
-        let of_queue = |row: &&mut Row| row.record.queue == *queue && row.is_waiting();
+        let of_queue = |row: &&mut Row| row.record.queue == *queue && row.is_waiting() && row.acks == 0;
         self.rows.iter_mut().filter(of_queue).map(|row| row.end(Status::Deleted, now)).count() as u64
     }
 

@@ -1,4 +1,6 @@
-use tidegate_domain::{Admission, AttemptResult, Body, Due, MessageId, MessageRecord, Status, Timestamp};
+use tidegate_domain::{
+    Admission, AttemptRecord, AttemptResult, Body, Due, MessageId, MessageRecord, Status, Timestamp,
+};
 
 #[derive(Debug)]
 pub struct Row {
@@ -101,6 +103,12 @@ impl Row {
         let accepted = since.filter(|attempt| attempt.result == AttemptResult::Accepted).count() > 0;
         let been_out = self.record.status == Status::Dead || !attempts.is_empty();
         accepted || self.record.ack_required && been_out
+    }
+
+    /// An attempt that failed.
+    pub fn fail(&mut self, number: u32, at: Timestamp, latency_ms: u64, reason: String) {
+        let (result, reason) = (AttemptResult::Failed, Some(reason));
+        self.record.attempts.push(AttemptRecord { number, at, latency_ms, result, reason });
     }
 
     /// It ends without an attempt.

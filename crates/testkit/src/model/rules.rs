@@ -2,7 +2,7 @@ use tidegate_domain::limits::{Quota, QuotaRule};
 use tidegate_domain::{
     Admission, Admitted, Advanced, AttemptRecord, AttemptResult, Claim, ClaimRequest, Counts, Idempotency,
     Lane, MessageId, MessageRecord, OnLimit, Order, Outcome, QueueName, QueueRule, Settled, Settlement,
-    Status, Timestamp, UserId,
+    Status, Timestamp, UserId, lapsed_reason,
 };
 
 use super::idle::Idle;
@@ -59,8 +59,17 @@ impl Rules {
                 row.lease = None;
                 // What got lost on its way was not tried.
                 if !lease.in_transit {
+                    let named = self.queue_rules.iter().find(|(name, _)| *name == row.record.queue);
+                    let rule = named.map_or_else(QueueRule::default, |(_, rule)| *rule);
+                    let is_exhausted = rule.is_exhausted(row.failures);
                     row.spent = lease.attempt;
                     row.failures += 1;
+                    if is_exhausted {
+                        let reason = lapsed_reason(row.failures);
+                        row.fail(lease.attempt, now, 0, reason.clone());
+                        row.end(Status::Dead, now);
+                        row.record.reason = Some(reason);
+                    }
                 }
             }
         }
@@ -222,7 +231,7 @@ impl Rules {
             let attempt = AttemptRecord { number: lease.attempt, at: now, latency_ms, result, reason };
             row.record.attempts.push(attempt);
         };
-        let (status, reason) = match settlement.outcome {
+        let (status, reason) = match settlement.outcome.within_bounds() {
             Outcome::Released => return Settled::Done,
             Outcome::Held { for_ms } => {
                 row.held_until = Some(now.plus_ms(for_ms));

@@ -196,9 +196,7 @@ impl Book {
         if !self.is_waiting(seq) {
             return Cancelled::UnderWay;
         }
-        let mut settled = group.attempts.iter().filter(|attempt| attempt.seq == seq);
-        let accepted = self.line.find(seq).is_some_and(|slot| self.line.entry(slot).tries.acks > 0);
-        if accepted || settled.any(|attempt| attempt.result == AttemptResult::Accepted) {
+        if self.is_sent(seq, group) {
             return Cancelled::Sent;
         }
         self.write_end(seq, Status::Deleted, now, group);
@@ -232,7 +230,7 @@ impl Book {
         let (seqs, next) = self.line.some_of(queue, from, PURGE_MAX, PURGE_BYTES_MAX);
         let mut purged = 0;
         for seq in seqs {
-            if self.is_waiting(seq) && group.ended(seq).is_none() {
+            if self.is_waiting(seq) && group.ended(seq).is_none() && !self.is_sent(seq, group) {
                 self.write_end(seq, Status::Deleted, now, group);
                 purged += 1;
             }
@@ -306,6 +304,13 @@ impl Book {
     /// Pending, and nobody holds a lease on it, or only until this group is on disk.
     pub(in crate::embedded) fn is_waiting(&self, seq: u64) -> bool {
         self.line.find(seq).is_some() && self.leases.get(&seq).is_none_or(|lease| lease.settling)
+    }
+
+    /// A channel has accepted it, before or in this group.
+    fn is_sent(&self, seq: u64, group: &Group) -> bool {
+        let accepted = self.line.find(seq).is_some_and(|slot| self.line.entry(slot).tries.acks > 0);
+        let mut settled = group.attempts.iter().filter(|attempt| attempt.seq == seq);
+        accepted || settled.any(|attempt| attempt.result == AttemptResult::Accepted)
     }
 
     /// An end that is no attempt.

@@ -1,6 +1,8 @@
 //! Who holds which message, and how that ends.
 
-use tidegate_domain::{AttemptResult, Extension, Outcome, QueueName, Settled, Settlement, Status, Timestamp};
+use tidegate_domain::{
+    AttemptResult, Extension, Outcome, QueueName, Settled, Settlement, Status, Timestamp, lapsed_reason,
+};
 
 use super::super::line::Slot;
 use super::super::rows::{AttemptRow, OutcomeRow};
@@ -9,6 +11,8 @@ use super::{Book, Group, Lease, Leased, Undo};
 /// How far a claim looks ahead: as far as it went itself, within these.
 const UPCOMING_MIN: usize = 32;
 const UPCOMING_MAX: usize = 512;
+/// Messages that one group gives up at the most.
+const GIVEN_UP_MAX: usize = 1_000;
 
 impl Book {
     /// Leases up to `max` messages of a queue, and no more than fit into the bound in bytes.
@@ -150,7 +154,7 @@ impl Book {
         group.undo.push(Undo::Settling(seq));
         let attempt = self.line.entry(slot).tries.last + 1;
         let latency_ms = settlement.latency_ms;
-        let (due, result, reason) = match settlement.outcome {
+        let (due, result, reason) = match settlement.outcome.within_bounds() {
             Outcome::Delivered => {
                 self.end_with(
                     OutcomeRow { seq, status: Status::Delivered, at: now, attempt, latency_ms, reason: None },
@@ -229,12 +233,19 @@ impl Book {
         }
     }
 
-    /// Ends the leases whose time is up; their attempts are spent, if they had begun. Returns how many.
+    /// Ends the leases whose time is up; their attempts are spent, if they had begun. Those that were the last attempt of
+    /// their message are left to [`give_up`](Book::give_up), which needs the disk. Returns how many have ended.
     pub(in crate::embedded) fn expire_leases(&mut self, now: Timestamp) -> u64 {
         let mut ended = 0;
         while let Some(&(until, seq)) = self.leases_by_end.first() {
             if until > now {
                 break;
+            }
+            if self.is_exhausted(seq) {
+                self.leases_by_end.remove(&(until, seq));
+                self.exhausted.push_back(seq);
+                ended += 1;
+                continue;
             }
             if let Some(lease) = self.end_lease(seq) {
                 let entry = self.line.entry(lease.slot);
@@ -245,6 +256,31 @@ impl Book {
             }
         }
         ended
+    }
+
+    /// Whether its lease is that of the last attempt that its queue's rule grants.
+    fn is_exhausted(&self, seq: u64) -> bool {
+        let Some(lease) = self.leases.get(&seq).filter(|lease| !lease.in_transit) else { return false };
+        let entry = self.line.entry(lease.slot);
+        self.queues.rule(entry.queue).is_exhausted(entry.tries.failures.into())
+    }
+
+    pub(in crate::embedded) fn has_exhausted(&self) -> bool {
+        !self.exhausted.is_empty()
+    }
+
+    /// Makes dead letters of messages whose last lease ended unsettled, a bounded number at a call.
+    pub(in crate::embedded) fn give_up(&mut self, now: Timestamp, group: &mut Group) {
+        let given_up: Vec<u64> = self.exhausted.drain(..self.exhausted.len().min(GIVEN_UP_MAX)).collect();
+        for seq in given_up {
+            let Some(lease) = self.leases.get_mut(&seq) else { continue };
+            lease.settling = true;
+            group.undo.push(Undo::GivenUp(seq));
+            let tries = self.line.entry(lease.slot).tries.failed();
+            let (status, reason) = (Status::Dead, Some(lapsed_reason(tries.failures.into())));
+            let outcome = OutcomeRow { seq, status, at: now, attempt: tries.last, latency_ms: 0, reason };
+            self.end_with(outcome, group);
+        }
     }
 
     /// When the next lease ends.

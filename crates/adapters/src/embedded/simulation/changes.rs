@@ -108,14 +108,12 @@ impl World {
         let book = engine.book();
         let met = book.queues.id(&name).map(|queue| book.line.some_of(queue, from, PURGE_MAX, u64::MAX).0);
         let waiting: Vec<_> = met.into_iter().flatten().filter(|seq| book.is_waiting(*seq)).collect();
-        // A purge takes what a channel has accepted, and a cancel does not: the random drives purge those.
+        // Neither takes what a channel has accepted; a purge does not say so.
         let accepted =
             |seq: &u64| book.line.find(*seq).is_some_and(|slot| book.line.entry(slot).tries.acks > 0);
-        if waiting.iter().any(accepted) {
-            return (Change::Cancel(Vec::new()), Change::Cancel(Vec::new()));
-        }
         let theirs = waiting
             .into_iter()
+            .filter(|seq| !accepted(seq))
             .filter_map(|seq| self.ids.iter().find(|ids| ids[0].seq() == seq))
             .map(|ids| ids[1]);
         (Change::Purge { queue: name, from }, Change::Cancel(theirs.collect()))

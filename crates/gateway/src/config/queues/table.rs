@@ -111,6 +111,7 @@ impl<'a> Reading<'a> {
                 pending_max: pending_max.unwrap_or(1),
                 pending_hard_max: hard_max.unwrap_or(1),
                 higher_per_lower: higher_per_lower.map_or(otherwise.rule.higher_per_lower, share),
+                ..QueueRule::default()
             },
             lease_ms: lease_ms.unwrap_or(otherwise.lease_ms),
             attempts_max: attempts_max.unwrap_or(1),

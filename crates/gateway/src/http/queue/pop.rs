@@ -3,7 +3,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use tidegate_domain::{Claim, ClaimRequest, LedgerError, Outcome, QueueName, Settled, Settlement, counted};
+use tidegate_domain::{
+    Claim, ClaimRequest, LedgerError, Outcome, QueueName, Settled, Settlement, lapsed_reason,
+};
 use tidegate_edge::{ApiError, Principal};
 use tokio::time::{Duration, Instant};
 
@@ -164,7 +166,8 @@ impl Taking<'_> {
                 tracing::error!(message_id = %claim.id, %queue, "the message is damaged on disk and not handed out");
                 "damaged on disk".to_owned()
             } else if *mode == PullMode::Reserve && claim.failures >= kept.attempts_max {
-                format!("gave up after {}: the last lease ended unsettled", counted(claim.failures, "attempt"))
+                // The ledger ends those whose last lease has ended; here are those whose bound was lowered since.
+                lapsed_reason(claim.failures)
             } else {
                 return true;
             };

@@ -39,15 +39,56 @@ BEGIN
 END
 $$;
 
+-- Leases of a queue that have ended unsettled with the last attempt that its rule grants: their messages are dead, and the
+-- attempt stands with them. Skips what others hold; the next look finds it. Says how many it has ended.
+--
+-- What ends is the head of its chain, which is in hand, so nothing here waits.
+CREATE FUNCTION give_up(p_queue text, p_now bigint, p_max integer, p_attempts_max integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    seqs bigint[];
+    recipients text[];
+    reasons text[];
+BEGIN
+    seqs := ARRAY(
+        SELECT p.seq FROM pending p
+        WHERE p.queue = p_queue AND p.token IS NOT NULL AND NOT p.in_transit AND p.ends_at <= p_now
+            AND p.failures + 1 >= p_attempts_max
+        LIMIT p_max);
+    IF cardinality(seqs) = 0 THEN
+        RETURN 0;
+    END IF;
+    recipients := ARRAY(
+        SELECT c.recipient FROM chain c
+        WHERE c.queue = p_queue
+            AND c.recipient IN (SELECT p.recipient FROM pending p WHERE p.seq = ANY (seqs) AND p.chained)
+        FOR UPDATE SKIP LOCKED);
+    seqs := ARRAY(
+        SELECT p.seq FROM pending p
+        WHERE p.seq = ANY (seqs) AND p.token IS NOT NULL AND NOT p.in_transit AND p.ends_at <= p_now
+            AND p.failures + 1 >= p_attempts_max AND (NOT p.chained OR p.recipient = ANY (recipients))
+        FOR UPDATE SKIP LOCKED);
+    SELECT array_agg(format('gave up after %s attempt%s: the last lease ended unsettled', p.failures + 1,
+        CASE WHEN p.failures > 0 THEN 's' END) ORDER BY w.place)
+    INTO reasons FROM unnest(seqs) WITH ORDINALITY AS w (seq, place) JOIN pending p ON p.seq = w.seq;
+    PERFORM end_messages(p_now, seqs, array_fill(2::smallint, ARRAY[cardinality(seqs)]),
+        array_fill(true, ARRAY[cardinality(seqs)]), array_fill(0::bigint, ARRAY[cardinality(seqs)]), reasons);
+    RETURN cardinality(seqs);
+END
+$$;
+
 -- Leases of a queue that have ended unsettled: their messages are back in line, where they were. The attempt was spent, and
--- failed, if it had begun. Skips what others hold, and says how many there were.
-CREATE FUNCTION lapse(p_queue text, p_now bigint, p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+-- failed, if it had begun. What has no attempt left is left to `give_up`. Skips what others hold, and says how many there
+-- were.
+CREATE FUNCTION lapse(p_queue text, p_now bigint, p_max integer, p_attempts_max integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     seqs bigint[];
 BEGIN
     seqs := ARRAY(
         SELECT p.seq FROM pending p
         WHERE p.queue = p_queue AND p.token IS NOT NULL AND p.in_transit IN (false, true) AND p.ends_at <= p_now
+            AND (p.in_transit OR p.failures + 1 < p_attempts_max)
         LIMIT p_max FOR UPDATE SKIP LOCKED);
     IF cardinality(seqs) > 0 THEN
         UPDATE pending p SET token = NULL, ends_at = NULL, in_transit = false,
@@ -164,7 +205,7 @@ $$;
 -- messages meanwhile.
 CREATE FUNCTION claim(
     p_queue text, p_max integer, p_lease_ms bigint, p_streak integer, p_lowest boolean, p_in_transit_max integer,
-    p_bytes bigint, p_share integer
+    p_bytes bigint, p_share integer, p_attempts_max integer
 ) RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
@@ -186,7 +227,8 @@ BEGIN
     END IF;
     -- In this order: what ends may wait for its chain's head, with no other one in hand.
     PERFORM expire(p_queue, now, 1000);
-    lapsed := lapse(p_queue, now, 1000);
+    PERFORM give_up(p_queue, now, 1000, p_attempts_max);
+    lapsed := lapse(p_queue, now, 1000, p_attempts_max);
     SELECT * INTO turn FROM choose(p_queue, p_max, now, p_share, p_streak, p_lowest);
     IF cardinality(turn.chosen) = 0 THEN
         RETURN;

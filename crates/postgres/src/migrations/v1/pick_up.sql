@@ -3,7 +3,9 @@
 --
 -- Each recipient costs one look into the index of chains, however many messages wait for others. As with every claim, what
 -- others hold is skipped: nothing here waits for a lock.
-CREATE FUNCTION pick_up(p_queue text, p_recipients text[], p_max integer, p_lease_ms bigint, p_bytes bigint)
+CREATE FUNCTION pick_up(
+    p_queue text, p_recipients text[], p_max integer, p_lease_ms bigint, p_bytes bigint, p_attempts_max integer
+)
 RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
     recipient text, lane smallint, user_id text, ack_required boolean, headers text, body bytea, checksum bigint,
@@ -18,7 +20,8 @@ DECLARE
     claim_number bigint;
 BEGIN
     PERFORM expire(p_queue, now, 1000);
-    lapsed := lapse(p_queue, now, 1000);
+    PERFORM give_up(p_queue, now, 1000, p_attempts_max);
+    lapsed := lapse(p_queue, now, 1000, p_attempts_max);
     IF (SELECT q.paused FROM queue q WHERE q.name = p_queue) THEN
         RETURN;
     END IF;

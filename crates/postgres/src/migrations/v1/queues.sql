@@ -27,7 +27,8 @@ $$;
 -- Takes up to so many messages for good, with bodies of no more than so many bytes save for the first. What is taken lets
 -- its chain's next one step forward, which may be taken too.
 CREATE FUNCTION pop(
-    p_queue text, p_max integer, p_streak integer, p_lowest boolean, p_bytes bigint, p_share integer
+    p_queue text, p_max integer, p_streak integer, p_lowest boolean, p_bytes bigint, p_share integer,
+    p_attempts_max integer
 )
 RETURNS TABLE (
     seq bigint, token bigint, ends_at bigint, attempt integer, failures integer, acks integer, admitted_at bigint,
@@ -50,7 +51,8 @@ DECLARE
 BEGIN
     -- In this order: what ends may wait for its chain's head, with no other one in hand.
     PERFORM expire(p_queue, now, 1000);
-    lapsed := lapse(p_queue, now, 1000);
+    PERFORM give_up(p_queue, now, 1000, p_attempts_max);
+    lapsed := lapse(p_queue, now, 1000, p_attempts_max);
     WHILE taken < p_max LOOP
         SELECT * INTO turn FROM choose(p_queue, least(p_max - taken, pace), now, p_share, p_streak, p_lowest);
         EXIT WHEN cardinality(turn.chosen) = 0;
@@ -222,8 +224,8 @@ BEGIN
 END
 $$;
 
--- Deletes a slice of what waits in a queue and came no later than that place in line. Says how many were deleted, and
--- whether there may be more.
+-- Deletes a slice of what waits in a queue, is with no channel, and came no later than that place in line. Says how many were
+-- deleted, and whether there may be more.
 CREATE FUNCTION purge(p_queue text, p_last_place bigint, p_max integer, OUT deleted integer, OUT more boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -234,7 +236,7 @@ BEGIN
     seqs := ARRAY(
         SELECT p.seq FROM pending p
         WHERE p.queue = p_queue AND (p.is_head AND p.token IS NULL OR p.chained OR p.token IS NOT NULL)
-            AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now)
+            AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now) AND p.acks = 0
         ORDER BY p.seq LIMIT p_max);
     more := cardinality(seqs) = p_max;
     seqs := hold(seqs);
@@ -242,7 +244,7 @@ BEGIN
     SELECT coalesce(array_agg(p.seq), '{}'),
         coalesce(array_agg((CASE WHEN p.expires_at <= now THEN 3 ELSE 4 END)::smallint), '{}')
     INTO seqs, statuses FROM pending p
-    WHERE p.seq = ANY (seqs) AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now);
+    WHERE p.seq = ANY (seqs) AND p.place <= p_last_place AND (p.ends_at IS NULL OR p.ends_at <= now) AND p.acks = 0;
     PERFORM end_messages(now, seqs, statuses, NULL, NULL, NULL);
     deleted := cardinality(array_remove(statuses, 3::smallint));
 END

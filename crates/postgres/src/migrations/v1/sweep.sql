@@ -1,14 +1,19 @@
--- Leases that have ended unsettled, in whatever queue. Says how many.
-CREATE FUNCTION end_leases(p_max integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+-- Leases that have ended unsettled, in whatever queue. Says how many. The queues' bounds on attempts are given by name; the
+-- queue '' is every other one.
+CREATE FUNCTION end_leases(p_max integer, p_queues text[], p_attempts_max integer[]) RETURNS integer
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint := now_ms();
     name text;
+    bound integer;
     ended integer := 0;
 BEGIN
     -- Of every queue with leases, no matter how many there are in it.
     SELECT min(p.queue) INTO name FROM pending p WHERE p.token IS NOT NULL;
     WHILE name IS NOT NULL AND ended < p_max LOOP
-        ended := ended + lapse(name, now, p_max - ended);
+        bound := p_attempts_max[coalesce(array_position(p_queues, name), array_position(p_queues, ''))];
+        ended := ended + give_up(name, now, p_max - ended, bound);
+        ended := ended + lapse(name, now, p_max - ended, bound);
         SELECT min(p.queue) INTO name FROM pending p WHERE p.token IS NOT NULL AND p.queue > name;
     END LOOP;
     RETURN ended;
