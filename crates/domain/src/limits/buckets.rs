@@ -32,7 +32,8 @@ pub trait Buckets: Debug + Send + Sync + 'static {
     async fn reset(&self, bucket: Take<'_>) -> Result<(), BucketsError>;
 
     /// These rules and no others from now on. Buckets of a policy that stays keep their tokens, as far as they
-    /// fit its new capacity; those of the others are forgotten. An id stands for the same name for ever.
+    /// fit its new capacity. Those of the others are forgotten by a store of one process; a store that several processes
+    /// share keeps them, because the other processes may still have the policy. An id stands for the same name for ever.
     async fn reconfigure(&self, rules: &[PolicyRule]) -> Result<(), BucketsError>;
 
     fn counts(&self) -> BucketCounts;
