@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use tidegate_domain::limits::{
-    BucketCounts, Buckets, BucketsError, Fallen, PolicyRule, Standing, Take, Taken,
+    BucketCounts, BucketRule, Buckets, BucketsError, Fallen, PolicyId, PolicyRule, Standing, Take, Taken,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -195,6 +195,10 @@ impl Buckets for RedisBuckets {
 
     fn owe(&self, fallen: &[Fallen<'_>]) {
         self.shared.debts.lock().unwrap_or_else(PoisonError::into_inner).note(fallen, Instant::now());
+    }
+
+    fn in_force(&self, policy: PolicyId) -> Option<BucketRule> {
+        self.shared.rule(policy).map(|ruled| ruled.rule)
     }
 
     fn counts(&self) -> BucketCounts {

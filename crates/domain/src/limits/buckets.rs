@@ -38,6 +38,12 @@ pub trait Buckets: Debug + Send + Sync + 'static {
 
     fn counts(&self) -> BucketCounts;
 
+    /// The rule that takes go by, as far as it is known without asking. None: that of the last `reconfigure`; a store that
+    /// several processes share may have a newer one.
+    fn in_force(&self, _policy: PolicyId) -> Option<BucketRule> {
+        None
+    }
+
     /// Each of these fell back on a bucket of its caller's own while this store could not be asked. As soon as it can,
     /// and before anything else is taken where possible, the tokens are charged, and a store that was emptied meanwhile
     /// learns what was known of the bucket. Nothing to do for a store that is never away.
