@@ -11,7 +11,7 @@ use crate::Timestamp;
 /// the answer of a provider that works, and counts as a success.
 ///
 /// Who uses it asks [`permits`](Self::permits) before claiming, says [`started`](Self::started) for each attempt
-/// and [`record`](Self::record) for each outcome. Both return a change of state, for the log and the metrics.
+/// and [`record`](Self::record) for each outcome, or [`withdrawn`](Self::withdrawn) when there is none. The first two return a change of state, for the log and the metrics.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     rule: BreakerRule,
@@ -120,6 +120,13 @@ impl Breaker {
                 self.turn(Phase::HalfOpen { since: now, started: 1, succeeded: 0 })
             }
             Phase::Closed(_) | Phase::Open { .. } | Phase::HalfOpen { .. } => None,
+        }
+    }
+
+    /// An attempt that was said to have started never began: another probe may take its place.
+    pub fn withdrawn(&mut self) {
+        if let Phase::HalfOpen { started, .. } = &mut self.phase {
+            *started = started.saturating_sub(1);
         }
     }
 

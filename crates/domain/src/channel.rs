@@ -28,6 +28,11 @@ pub enum Delivery {
         after_ms: Option<u64>,
         reason: String,
     },
+    /// The attempt never began, because this process lacks something: nothing was sent. It is made later without being
+    /// counted, and says nothing about the provider.
+    NotTried {
+        reason: String,
+    },
     /// Not ever: no further attempt can succeed.
     Refused {
         reason: String,

@@ -1,5 +1,8 @@
 use crate::{Delivery, Outcome, RetryPolicy, counted};
 
+/// How long a message waits whose attempt could not begin.
+pub const NOT_TRIED_MS: u64 = 500;
+
 /// What a delivery means for its message: the settlement that a sender writes.
 ///
 /// `failures` are those before the attempt that just ended.
@@ -8,6 +11,7 @@ pub fn outcome_of(delivery: Delivery, failures: u32, policy: &RetryPolicy) -> Ou
     match delivery {
         Delivery::Delivered => Outcome::Delivered,
         Delivery::Accepted => Outcome::Accepted { ack_within_ms: policy.ack_within_ms },
+        Delivery::NotTried { .. } => Outcome::Held { for_ms: NOT_TRIED_MS },
         Delivery::Refused { reason } => Outcome::Dead { reason },
         Delivery::TryLater { reason, .. } if attempts >= policy.attempts_max => {
             Outcome::Dead { reason: format!("gave up after {}: {reason}", counted(attempts, "attempt")) }
@@ -35,6 +39,12 @@ mod tests {
         assert_eq!(outcome_of(later(), 1, &POLICY), Outcome::Retry { delay_ms: 200, reason: "busy".into() });
         let dead = outcome_of(later(), 2, &POLICY);
         assert_eq!(dead, Outcome::Dead { reason: "gave up after 3 attempts: busy".into() });
+    }
+
+    #[test]
+    fn an_attempt_that_never_began_is_not_the_last_one() {
+        let not_tried = Delivery::NotTried { reason: "no file".into() };
+        assert_eq!(outcome_of(not_tried, 2, &POLICY), Outcome::Held { for_ms: NOT_TRIED_MS });
     }
 
     #[test]

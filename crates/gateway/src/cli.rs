@@ -1,5 +1,6 @@
 //! The command line.
 
+mod file;
 mod health;
 mod secrets;
 mod transfer;
@@ -8,7 +9,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Loaded, Problems, Sources};
@@ -98,7 +98,7 @@ fn serve(args: SettingsArgs) -> anyhow::Result<ExitCode> {
     let Loaded { settings, warnings, .. } = Loaded::checked(&sources, wiring::check)?;
     let read_policies = Box::new(move || {
         let unreadable = ReloadError::Unreadable;
-        let now = args.sources().map_err(|error| unreadable(format!("{error:#}")))?;
+        let now = args.sources().map_err(|error| unreadable(error.to_string()))?;
         // Without it all policies would be gone, and with them all limits.
         if let (Some((path, _)), None) = (&sources.file, &now.file) {
             return Err(unreadable(format!("the configuration {} is no longer there", path.display())));
@@ -151,16 +151,8 @@ fn check_config(args: SettingsArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl SettingsArgs {
-    fn sources(&self) -> anyhow::Result<Sources> {
-        let path = self.config.clone().unwrap_or_else(|| PathBuf::from(config::FILE));
-        let file = match std::fs::read_to_string(&path) {
-            Ok(text) => Some((path, text)),
-            Err(error) if self.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("cannot read the configuration {}", path.display()));
-            }
-        };
+    fn sources(&self) -> Result<Sources, Problems> {
+        let file = file::read(self.config.as_deref())?;
         let environment = std::env::vars_os()
             .map(|(variable, value)| {
                 (variable.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())

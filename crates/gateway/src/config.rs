@@ -208,6 +208,14 @@ impl Settings {
     pub fn pushed(&self) -> impl Iterator<Item = (&QueueName, ChannelKind, &QueueSettings)> {
         self.queues.pushed().filter(|(_, channel, _)| self.role.pushes(*channel))
     }
+
+    /// Attempts of a channel at the same time. Each of a webhook needs a connection.
+    pub fn concurrency(&self, channel: ChannelKind) -> usize {
+        match channel {
+            ChannelKind::Webhook => self.sender.concurrency.min(self.channels.webhook.connections_max),
+            ChannelKind::Log | ChannelKind::Inbox => self.sender.concurrency,
+        }
+    }
 }
 
 fn read_limits(reader: &mut Reader<'_>) -> Limits {

@@ -10,38 +10,60 @@ const RESERVE: usize = 128;
 /// With fewer, a gateway is of no use.
 const CONNECTIONS_MIN: usize = 16;
 
-/// Raises the limit of this process to what it may be, and lowers `server.connections_max` to what fits into it.
+/// Raises the limit of this process to what it may be, and shares it out: `server.connections_max` and the connections of
+/// webhooks are lowered to what fits into it.
 ///
 /// Lowered rather than refused: the default has to start on a small machine, too. Connections beyond the limit would not be
-/// answered with 503 but left waiting, and the ledger could not open its files.
+/// answered with 503 but left waiting, webhooks would have no file to dial with, and the ledger could not open its files.
 pub fn fit(settings: &mut Settings) -> anyhow::Result<()> {
     let Some(open_files_max) = raise() else { return Ok(()) };
     let webhooks = settings.pushed().any(|(_, kind, _)| kind == ChannelKind::Webhook);
-    let dialled = if webhooks { settings.sender.concurrency } else { 0 };
-    let (wanted, fits) = (settings.limits.connections_max, connections(open_files_max, dialled));
-    if fits < CONNECTIONS_MIN.min(wanted) {
+    let wanted = Shares {
+        accepted: settings.limits.connections_max,
+        dialled: if webhooks { settings.concurrency(ChannelKind::Webhook) } else { 0 },
+    };
+    let fits = wanted.within(open_files_max);
+    if fits.accepted < CONNECTIONS_MIN.min(wanted.accepted) {
         bail!(
             "this process may open {open_files_max} files (RLIMIT_NOFILE): too few for the {RESERVE} that it needs itself and \
              for connections; raise the limit (ulimit -Hn, LimitNOFILE=)"
         );
     }
-    if fits < wanted {
+    if fits.accepted < wanted.accepted {
         tracing::warn!(
-            configured = wanted,
-            connections_max = fits,
+            configured = wanted.accepted,
+            connections_max = fits.accepted,
             open_files_max,
             "server.connections_max lowered to what the limit on open files (RLIMIT_NOFILE) leaves"
         );
-        settings.limits.connections_max = fits;
+        settings.limits.connections_max = fits.accepted;
+    }
+    if fits.dialled < wanted.dialled {
+        tracing::warn!(
+            configured = wanted.dialled,
+            concurrency = fits.dialled,
+            open_files_max,
+            "sender.concurrency of webhooks lowered to what the limit on open files (RLIMIT_NOFILE) leaves"
+        );
+        settings.channels.webhook.connections_max = fits.dialled;
     }
     Ok(())
 }
 
-/// What is left for callers. Connections to webhooks have half of the room at most: they are seldom as many as they
-/// may be.
-fn connections(open_files_max: usize, dialled: usize) -> usize {
-    let room = open_files_max.saturating_sub(RESERVE);
-    room - dialled.min(room / 2)
+/// Connections of callers, and to the providers of webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shares {
+    accepted: usize,
+    dialled: usize,
+}
+
+impl Shares {
+    /// Webhooks have half of the room at most, and what callers do not want of the other half.
+    fn within(self, open_files_max: usize) -> Self {
+        let room = open_files_max.saturating_sub(RESERVE);
+        let dialled = self.dialled.min((room / 2).max(room.saturating_sub(self.accepted)));
+        Self { accepted: self.accepted.min(room - dialled), dialled }
+    }
 }
 
 /// None: there is no limit.
@@ -65,10 +87,19 @@ fn in_force(limit: Option<u64>) -> Option<usize> {
 mod tests {
     use super::*;
 
+    fn shares(accepted: usize, dialled: usize, open_files_max: usize) -> (usize, usize) {
+        let fits = Shares { accepted, dialled }.within(open_files_max);
+        (fits.accepted, fits.dialled)
+    }
+
     #[test]
-    fn callers_have_what_the_gateway_and_its_webhooks_leave() {
-        assert_eq!((connections(100, 0), connections(1_024, 0)), (0, 896));
-        assert_eq!(connections(1_048_576, 4_096), 1_044_352);
-        assert_eq!(connections(4_096, 4_096), 1_984, "the defaults start with a small limit");
+    fn callers_and_webhooks_share_what_the_gateway_leaves() {
+        assert_eq!(shares(10_000, 0, 100), (0, 0));
+        assert_eq!(shares(10_000, 0, 1_024), (896, 0));
+        assert_eq!(shares(10_000, 4_096, 1_048_576), (10_000, 4_096));
+        assert_eq!(shares(10_000, 4_096, 4_096), (1_984, 1_984), "the defaults start with a small limit");
+        assert_eq!(shares(10_000, 4_096, 300), (86, 86));
+        assert_eq!(shares(16, 4_096, 300), (16, 156), "what callers do not want");
+        assert_eq!(shares(10_000, 10, 300), (162, 10), "what webhooks do not want");
     }
 }

@@ -151,7 +151,7 @@ fn shared_channels(
             format!("queue {name} has the channel {:?}, which is not set up", kind.as_str())
         })?;
         let (jitter, clock) = (own.retry_jitter_percent, clock.clone());
-        let one = SharedChannel::new(channel, own.concurrency, own.breaker, jitter, clock);
+        let one = SharedChannel::new(channel, settings.concurrency(kind), own.breaker, jitter, clock);
         shared.insert(kind, Arc::new(one));
     }
     Ok(shared)
@@ -176,7 +176,7 @@ fn senders(
             queues: ledger.clone(),
             arrivals: arrivals(name),
             channel: channels.get(&kind)?.clone(),
-            settings: sender_settings(settings, queue),
+            settings: sender_settings(settings, kind, queue),
             tally: stats.of(name),
             drain_timeout: settings.limits.drain_timeout,
         })
@@ -184,8 +184,9 @@ fn senders(
     settings.pushed().filter_map(sender).collect()
 }
 
-fn sender_settings(settings: &Settings, queue: &QueueSettings) -> SenderSettings {
+fn sender_settings(settings: &Settings, kind: ChannelKind, queue: &QueueSettings) -> SenderSettings {
     let mut own = settings.sender.clone();
+    own.concurrency = settings.concurrency(kind);
     own.lease_ms = queue.lease_ms;
     own.retry.attempts_max = queue.attempts_max;
     own
@@ -199,7 +200,7 @@ fn pickups(
     stats: &Stats,
 ) -> anyhow::Result<Vec<Pickup>> {
     let inboxes = settings.pushed().filter(|(_, kind, _)| *kind == ChannelKind::Inbox);
-    let pickup = |(name, _, queue): (&QueueName, ChannelKind, &QueueSettings)| {
+    let pickup = |(name, kind, queue): (&QueueName, ChannelKind, &QueueSettings)| {
         let devices = devices
             .with_context(|| format!("queue {name} has the channel \"inbox\", which is not set up"))?;
         Ok(Pickup {
@@ -207,7 +208,7 @@ fn pickups(
             ledger: ledger.clone(),
             queues: ledger.clone(),
             desk: devices.desk(name),
-            settings: sender_settings(settings, queue),
+            settings: sender_settings(settings, kind, queue),
             tally: stats.of(name),
             drain_timeout: settings.limits.drain_timeout,
         })

@@ -23,8 +23,8 @@ pub struct KafkaBus {
 }
 
 impl KafkaBus {
-    /// Starts its clients, and gives Kafka a moment to answer and the topics to be made. A Kafka that is away, or
-    /// refuses, is no error here: the bus says so in its health, and goes on trying.
+    /// Starts its clients, and gives Kafka a moment to answer. A Kafka that needs longer, is away or refuses is no error
+    /// here: the bus says so in its health, and goes on trying.
     pub async fn open(mut options: Options) -> Result<Self, OpenError> {
         options.check()?;
         options.tls = options.tls.map(Tls::with_roots).transpose()?;
@@ -34,7 +34,7 @@ impl KafkaBus {
         let producer = Producer::new(&options, &standing)?;
         let looked = Arc::new(Notify::new());
         let watch = Arc::new(Watch::start(&options, &standing, looked.clone())?);
-        let end = Instant::now() + options.publish_within();
+        let end = Instant::now() + options.open_within();
         while standing.health() != BusHealth::Ready && timeout_at(end, looked.notified()).await.is_ok() {}
         Ok(Self { options, standing, producer, watch })
     }

@@ -25,6 +25,9 @@ pub struct Options {
     pub replication: Option<u16>,
     /// Within this a publication is answered.
     pub publish_ms: u64,
+    /// How long the opening waits for a Kafka that is ready. Nothing is lost when it ends sooner: until Kafka is ready, the
+    /// bus says that it is away.
+    pub open_ms: u64,
     /// A record that would be larger travels without its text.
     pub record_bytes_max: usize,
 }
@@ -98,6 +101,7 @@ impl Options {
             partitions: 12,
             replication: None,
             publish_ms: 4_000,
+            open_ms: 300,
             record_bytes_max: 900_000,
         }
     }
@@ -118,6 +122,10 @@ impl Options {
         topics.sort_unstable();
         let shared = topics.windows(2).find(|pair| pair[0] == pair[1]);
         shared.map_or(Ok(()), |pair| Err(OpenError::SharedTopic(pair[0].clone())))
+    }
+
+    pub(crate) fn open_within(&self) -> Duration {
+        Duration::from_millis(self.open_ms)
     }
 
     pub(crate) fn publish_within(&self) -> Duration {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use tidegate_domain::limits::{
-    BucketCounts, Buckets, BucketsError, Fallen, PolicyRule, Standing, Take, Taken,
+    BucketCounts, BucketRule, Buckets, BucketsError, Fallen, PolicyId, PolicyRule, Standing, Take, Taken,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -50,7 +50,8 @@ const ROUNDS_MAX: usize = 4;
 /// connects anew. Only a start and a reload put a rule in force; a gateway that connects to an emptied Redis puts back the
 /// newest version it knows, under its old number. A reload that Redis could not be told of counts by the moment it was
 /// made: one that another gateway made later stays in force. A bucket is brought up to date when it is next used, as if
-/// it had been at the moment of the change.
+/// it had been at the moment of the change. A gateway whose reload drops a policy says nothing of it here: which policies
+/// there are each gateway reads from its own file, and the levels stay for the others.
 ///
 /// **Time to live**: twice the time to fill, a minute at least (after an idle hour when nothing refills). A bucket that
 /// is forgotten was full under the rule it was last used under. A reload that makes a policy slower therefore fills
@@ -194,6 +195,10 @@ impl Buckets for RedisBuckets {
 
     fn owe(&self, fallen: &[Fallen<'_>]) {
         self.shared.debts.lock().unwrap_or_else(PoisonError::into_inner).note(fallen, Instant::now());
+    }
+
+    fn in_force(&self, policy: PolicyId) -> Option<BucketRule> {
+        self.shared.rule(policy).map(|ruled| ruled.rule)
     }
 
     fn counts(&self) -> BucketCounts {

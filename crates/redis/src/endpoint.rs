@@ -8,8 +8,15 @@ pub struct Endpoint(ConnectionInfo);
 
 /// Says nothing of the URL, which may hold a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is not the URL of a Redis")]
-pub struct BadUrl;
+pub enum BadUrl {
+    #[error("is not the URL of a Redis")]
+    NoRedis,
+    #[error("names a database that no Redis has: they are numbered from 0")]
+    NoDatabase,
+}
+
+/// Redis counts its databases in an `int`. How many there are is the server's setting.
+const DATABASES: std::ops::Range<i64> = 0..i32::MAX as i64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadRoots {
@@ -22,8 +29,12 @@ pub enum BadRoots {
 impl Endpoint {
     /// `redis://[user:password@]host[:port][/db]`, `rediss://…` over TLS, or `redis+unix:///path`.
     pub fn parse(url: &str) -> Result<Self, BadUrl> {
-        let info = url.into_connection_info().map_err(|_| BadUrl)?;
-        if info.addr().is_supported() { Ok(Self(info)) } else { Err(BadUrl) }
+        let info = url.into_connection_info().map_err(|_| BadUrl::NoRedis)?;
+        if !info.addr().is_supported() {
+            return Err(BadUrl::NoRedis);
+        }
+        let has_database = DATABASES.contains(&info.redis_settings().db());
+        if has_database { Ok(Self(info)) } else { Err(BadUrl::NoDatabase) }
     }
 
     /// Whether these are certificates in PEM.
@@ -96,6 +107,15 @@ mod tests {
             assert_eq!(endpoint("rediss://host/").trusting(wrong).unwrap_err(), BadRoots::NoCertificates);
         }
         assert_eq!(endpoint("redis://host/").trusting(half).unwrap_err(), BadRoots::NoTls);
+    }
+
+    #[test]
+    fn databases_are_numbered_from_zero() {
+        for database in ["-1", "99999999999"] {
+            let url = format!("redis://:open-sesame@localhost/{database}");
+            assert_eq!(Endpoint::parse(&url).unwrap_err(), BadUrl::NoDatabase);
+        }
+        assert!(Endpoint::parse("redis://localhost/15").is_ok());
     }
 
     #[test]

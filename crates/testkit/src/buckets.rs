@@ -38,7 +38,7 @@ macro_rules! bucket_cases {
             peeking_takes_nothing,
             tokens_are_carried_over_a_reload_as_far_as_they_fit,
             tokens_are_carried_over_two_reloads_that_nobody_came_between,
-            a_policy_that_goes_takes_its_buckets_along,
+            a_policy_that_goes_takes_its_buckets_along_unless_the_store_is_shared,
             a_policy_without_a_rule_lacks_nothing,
             parallel_takes_spend_each_token_once,
         }

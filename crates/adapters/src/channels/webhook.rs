@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout_at};
 pub use ipnet::IpNet;
 
 use self::answer::Judge;
-use self::connector::Connector;
+use self::connector::{Connector, DialError};
 use self::guard::Guard;
 pub use self::options::{PERMANENT_STATUSES, WebhookError, WebhookOptions};
 use self::request::Requests;
@@ -46,7 +46,8 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// 2xx is delivered (accepted, when the recipient has to ack), permanent statuses are refused, everything else is
 /// tried later, after `Retry-After` if there is one. Redirects are not followed: they would lead past the guard,
 /// and a POST that becomes a GET delivers nothing; since an operator can mend that, they are tried later.
-/// An address that may not be dialled is tried later too: names change, dead letters don't come back alone.
+/// An address that may not be dialled is tried later too: names change, dead letters don't come back alone. Where this
+/// process has no file or port left to dial with, the attempt was not made at all.
 ///
 /// No proxy of the environment is used. Connections are kept and used again.
 pub struct WebhookChannel {
@@ -75,8 +76,8 @@ impl WebhookChannel {
         let guard = Guard::new(options.allow);
         let target = Target::parse(&options.url, &guard, &options.ports)?;
         let tls = target.tls.then(|| tls::connector(&target.host, options.ca_pem.as_deref())).transpose()?;
-        let connector =
-            Connector::new((target.host.clone(), target.port), tls, guard, options.connect_timeout);
+        let place = (target.host.clone(), target.port);
+        let connector = Connector::new(place, tls, guard, options.connect_timeout, options.connections_max);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -96,7 +97,9 @@ impl WebhookChannel {
         let request = self.requests.notice(id, json, self.clock.now()).map_err(|error| error.to_string())?;
         match self.exchange(request, false).await {
             Delivery::Delivered | Delivery::Accepted => Ok(()),
-            Delivery::TryLater { reason, .. } | Delivery::Refused { reason } => Err(reason),
+            Delivery::TryLater { reason, .. }
+            | Delivery::NotTried { reason }
+            | Delivery::Refused { reason } => Err(reason),
         }
     }
 
@@ -105,6 +108,7 @@ impl WebhookChannel {
         let deadline = Instant::now() + self.total_timeout;
         match timeout_at(deadline, self.client.request(request)).await {
             Ok(Ok(response)) => self.judge.judge(response, deadline, self.clock.now(), ack_required).await,
+            Ok(Err(error)) if is_own_want(&error) => Delivery::NotTried { reason: cause(&error) },
             Ok(Err(error)) => later(cause(&error)),
             Err(_) => later(format!("no answer within {} ms", self.total_timeout.as_millis())),
         }
@@ -133,6 +137,12 @@ impl fmt::Debug for WebhookChannel {
             .field("total_timeout", &self.total_timeout)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether nothing was sent, for want of something in this process.
+fn is_own_want(error: &Error) -> bool {
+    let mut causes = std::iter::successors(error.source(), |&error| error.source());
+    causes.find_map(|cause| cause.downcast_ref::<DialError>()).is_some_and(DialError::is_own_want)
 }
 
 /// The client's own words ("client error") say nothing; what lies under them does.

@@ -32,10 +32,17 @@ pub trait Buckets: Debug + Send + Sync + 'static {
     async fn reset(&self, bucket: Take<'_>) -> Result<(), BucketsError>;
 
     /// These rules and no others from now on. Buckets of a policy that stays keep their tokens, as far as they
-    /// fit its new capacity; those of the others are forgotten. An id stands for the same name for ever.
+    /// fit its new capacity. Those of the others are forgotten by a store of one process; a store that several processes
+    /// share keeps them, because the other processes may still have the policy. An id stands for the same name for ever.
     async fn reconfigure(&self, rules: &[PolicyRule]) -> Result<(), BucketsError>;
 
     fn counts(&self) -> BucketCounts;
+
+    /// The rule that takes go by, as far as it is known without asking. None: that of the last `reconfigure`; a store that
+    /// several processes share may have a newer one.
+    fn in_force(&self, _policy: PolicyId) -> Option<BucketRule> {
+        None
+    }
 
     /// Each of these fell back on a bucket of its caller's own while this store could not be asked. As soon as it can,
     /// and before anything else is taken where possible, the tokens are charged, and a store that was emptied meanwhile

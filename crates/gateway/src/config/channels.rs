@@ -29,6 +29,8 @@ pub struct WebhookSettings {
     /// Not longer than an attempt.
     pub connect_timeout: Duration,
     pub idle_connections_max: usize,
+    /// As many as attempts at the same time, unless there are too few files for them.
+    pub connections_max: usize,
     pub permanent_statuses: Vec<u16>,
     pub ca_file: Option<PathBuf>,
 }
@@ -56,6 +58,7 @@ impl ChannelsSettings {
                 0 => sender.concurrency,
                 number => number,
             },
+            connections_max: sender.concurrency,
             permanent_statuses: numbers(
                 reader,
                 "webhook.permanent_statuses",

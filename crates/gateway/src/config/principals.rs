@@ -10,9 +10,9 @@ const KEYS: [&str; 4] = ["name", "role", "password_hash", "api_key_hashes"];
 
 /// Checks every `[[principals]]` table; what is wrong goes to `problems`.
 pub fn read(tables: &[Table], problems: &mut Vec<Problem>) -> Vec<PrincipalSpec> {
+    let before = problems.len();
     check_names("principals", tables, problems);
     check_keys_are_unique(tables, problems);
-    let before = problems.len();
     let specs: Vec<_> = tables.iter().filter_map(|table| Reading { table, problems }.spec()).collect();
     // What takes them in the end has the last word, before anything is opened.
     if problems.len() == before

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
 use tidegate_domain::limits::{
-    BucketsError, DeniedKey, FailStrategy, InForce, KeyStrategy, MissingKey, Take,
+    BucketRule, BucketsError, DeniedKey, FailStrategy, InForce, KeyStrategy, MissingKey, Take,
 };
 use tidegate_edge::{ApiError, Audit, FieldError, Principal, Role};
 
@@ -76,9 +76,11 @@ struct KeyAnswer<'a> {
 /// `GET /admin/policies`: what is in force, what it did, and to whom most.
 pub async fn list(State(gateway): State<Arc<Gateway>>, principal: Principal) -> Result<Response, ApiError> {
     check_admin(&principal)?;
-    let in_force = gateway.policies.engine.in_force();
-    let policies: Vec<_> = in_force.iter().map(|policy| policy_answer(policy)).collect();
-    let counts = gateway.policies.engine.buckets().counts();
+    let (in_force, buckets) = (gateway.policies.engine.in_force(), gateway.policies.engine.buckets());
+    // Where several gateways share a store, another one may have put a newer rule in force.
+    let rule = |policy: &InForce| buckets.in_force(policy.id).unwrap_or(policy.policy.rule);
+    let policies: Vec<_> = in_force.iter().map(|policy| policy_answer(policy, &rule(policy))).collect();
+    let counts = buckets.counts();
     let body = json!({
         "policies": policies,
         "buckets": counts.buckets,
@@ -180,7 +182,7 @@ fn from_buckets(error: BucketsError) -> ApiError {
     ApiError::unavailable("the store of the buckets is unavailable; try again soon").caused_by(error)
 }
 
-fn policy_answer(known: &InForce) -> PolicyAnswer<'_> {
+fn policy_answer<'a>(known: &'a InForce, rule: &BucketRule) -> PolicyAnswer<'a> {
     let (policy, outcomes) = (&known.policy, known.tally.outcomes());
     let (header, missing) = match &policy.key {
         KeyStrategy::Header { name, missing } => (Some(name.as_str()), Some(missing)),
@@ -199,9 +201,13 @@ fn policy_answer(known: &InForce) -> PolicyAnswer<'_> {
         key_strategy: policy.key.as_str(),
         header,
         missing_key,
-        capacity: policy.rule.capacity(),
-        refill_tokens_per_second: policy.refill_per_second,
-        cost: policy.rule.cost(),
+        capacity: rule.capacity(),
+        // As it was written, where that is the one in force.
+        refill_tokens_per_second: match rule.ns_per_token() == policy.rule.ns_per_token() {
+            true => policy.refill_per_second,
+            false => rule.refill_per_second(),
+        },
+        cost: rule.cost(),
         fail_strategy: policy.fail.as_str(),
         fall_back_capacity: match policy.fail {
             FailStrategy::FallBack(share) => Some(share.capacity()),

@@ -30,7 +30,10 @@ pub async fn attempt(sender: Sender, claim: Claim, body: Bytes) -> Settlement {
         }
         Err(_elapsed) => try_later(&format!("no answer within {} ms", timeout.as_millis())),
     };
-    sender.channel.record(!matches!(delivery, Delivery::TryLater { .. }));
+    match &delivery {
+        Delivery::NotTried { reason } => sender.channel.withdraw(reason),
+        tried => sender.channel.record(!matches!(tried, Delivery::TryLater { .. })),
+    }
     // A channel that delivers without waiting for acks has delivered no more than the offer of one.
     let delivery = match delivery {
         Delivery::Delivered if claim.ack_required => Delivery::Accepted,
@@ -39,7 +42,7 @@ pub async fn attempt(sender: Sender, claim: Claim, body: Bytes) -> Settlement {
     count(&delivery);
     let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut outcome = outcome_of(delivery, claim.failures, &sender.settings.retry);
-    if let Outcome::Retry { delay_ms, .. } = &mut outcome {
+    if let Outcome::Retry { delay_ms, .. } | Outcome::Held { for_ms: delay_ms } = &mut outcome {
         *delay_ms = sender.channel.spread(*delay_ms);
     }
     Settlement { id: claim.id, token: claim.token, outcome, latency_ms }
@@ -76,6 +79,7 @@ pub fn count(delivery: &Delivery) {
         Delivery::Delivered => "delivered",
         Delivery::Accepted => "accepted",
         Delivery::TryLater { .. } => "try_later",
+        Delivery::NotTried { .. } => "not_tried",
         Delivery::Refused { .. } => "refused",
     };
     metrics::counter!("tidegate_sender_attempts_total", "result" => result).increment(1);

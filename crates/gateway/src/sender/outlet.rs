@@ -17,9 +17,14 @@ pub struct SharedChannel {
     breaker: Mutex<Breaker>,
     clock: Arc<dyn Clock>,
     changes: [AtomicU64; 3],
+    /// When the log was last told of an attempt that could not begin.
+    told_at: Mutex<Option<Timestamp>>,
     randomness: Randomness,
     jitter_percent: u64,
 }
+
+/// Between two lines of the log about attempts that can't begin.
+const TELL_PERIOD_MS: u64 = 10_000;
 
 /// How a channel's breaker stands, and how often it has changed to each state.
 #[derive(Debug, Clone)]
@@ -45,6 +50,7 @@ impl SharedChannel {
             breaker: Mutex::new(Breaker::new(rule)),
             clock,
             changes: Default::default(),
+            told_at: Mutex::default(),
             randomness: Randomness::new(),
             jitter_percent,
         }
@@ -89,6 +95,20 @@ impl SharedChannel {
     pub fn record(&self, success: bool) {
         let change = self.breaker().record(self.clock.now(), success);
         self.note(change);
+    }
+
+    /// The attempt that has started never began, for want of something here. The log hears of it now and then: a
+    /// whole queue may meet the same want.
+    pub fn withdraw(&self, reason: &str) {
+        self.breaker().withdrawn();
+        let now = self.clock.now();
+        let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if told_at.is_some_and(|at| now >= at && now.since_ms(at) < TELL_PERIOD_MS) {
+            return;
+        }
+        *told_at = Some(now);
+        let channel = self.channel.name();
+        tracing::warn!(channel, reason, "attempts can't begin: messages wait, no attempts are spent");
     }
 
     /// A retry's delay with the share of chance that the settings allow: a crowd that failed together does not

@@ -79,6 +79,7 @@ pub fn webhook_options(webhook: &WebhookSettings) -> WebhookOptions {
     options.connect_timeout = webhook.connect_timeout;
     options.permanent_statuses = webhook.permanent_statuses.clone();
     options.idle_connections_max = webhook.idle_connections_max;
+    options.connections_max = webhook.connections_max;
     options.headers = webhook.headers.clone();
     options.ports = webhook.ports.clone();
     options

@@ -1,10 +1,11 @@
 //! What only the adapters can tell about settings, without connecting to anything. Every section is looked at, used or
 //! not, and every fault is told.
 
+mod directory;
+
 use std::net::SocketAddr;
 use std::path::Path;
 
-use rustix::fs::{Access, access};
 use tidegate_adapters::channels::inbox;
 use tidegate_adapters::channels::webhook::{WebhookError, WebhookOptions};
 use tidegate_kafka::{self as kafka, TlsError};
@@ -15,8 +16,8 @@ use tidegate_redis::Endpoint;
 use super::channels::webhook_options;
 use super::socket;
 use crate::config::{
-    EmbeddedSettings, Fault, KafkaSettings, LedgerSettings, PostgresSettings, SaslMechanism, Sections,
-    WarningUrl, WebhookSettings,
+    Fault, KafkaSettings, LedgerSettings, PostgresSettings, SaslMechanism, Sections, WarningUrl,
+    WebhookSettings,
 };
 
 const PEM_FIX: &str = "name a file with certificates in PEM, or leave it empty";
@@ -29,7 +30,7 @@ pub fn check(sections: &Sections) -> Vec<Fault> {
     faults.extend(sections.listen.and_then(listen));
     if let Some(LedgerSettings::Embedded(embedded)) = &sections.ledger {
         // The default directory of a ledger that is not used need not be there.
-        faults.extend(directory(embedded));
+        faults.extend(directory::fault(&embedded.path));
     }
     faults.extend(postgres_section(&sections.postgres));
     let redis_fix = "such as \"redis://:password@example.com:6379/0\", or rediss:// for TLS";
@@ -62,19 +63,6 @@ fn listen(address: SocketAddr) -> Option<Fault> {
     let fix = "choose an address of this machine, and a port that this user may take";
     let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
     (!in_use).then(|| Fault::new("server.listen", format!("cannot listen on {address}: {error}"), fix))
-}
-
-/// The directory, or the one that it will be made in.
-fn directory(embedded: &EmbeddedSettings) -> Option<Fault> {
-    let path = std::path::absolute(&embedded.path).ok()?;
-    let nearest = path.ancestors().find(|place| place.exists())?;
-    let what = if nearest.is_dir() {
-        let error = access(nearest, Access::WRITE_OK | Access::EXEC_OK).err()?;
-        format!("{}: {error}", nearest.display())
-    } else {
-        format!("{} is not a directory", nearest.display())
-    };
-    Some(Fault::new("ledger.path", what, "choose a directory that this user may write to"))
 }
 
 fn postgres_section(settings: &PostgresSettings) -> Vec<Fault> {

@@ -149,3 +149,21 @@ fn an_address_in_use_is_a_warning() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains(&format!("warning: server.listen: {address}: ")), "{said}");
 }
+
+#[test]
+fn a_file_that_can_not_be_read_is_a_problem_of_the_configuration() {
+    let dir = tempdir().unwrap();
+    std::fs::write(dir.path().join("latin.toml"), b"[log]\nlevel = \"info\"\n# gr\xfc\xdfe\n").unwrap();
+    for (file, part) in [
+        ("absent.toml", "flag --config: cannot read the configuration absent.toml: "),
+        ("latin.toml", "latin.toml:3: is not UTF-8; save the file as UTF-8"),
+    ] {
+        for subcommand in ["check-config", "serve"] {
+            let output =
+                command(dir.path()).env_clear().args([subcommand, "--config", file]).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("1 problem in the configuration:") && said.contains(part), "{said}");
+        }
+    }
+}

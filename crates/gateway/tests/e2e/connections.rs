@@ -11,7 +11,7 @@ use tempfile::tempdir;
 use crate::gateway::{Gateway, command, start, start_command};
 
 /// The binary, in a shell that has set limits on open files for it.
-fn limited(dir: &Path, limits: &str) -> Command {
+pub fn limited(dir: &Path, limits: &str) -> Command {
     let tidegate = command(dir);
     let mut shell = Command::new("/bin/sh");
     shell.current_dir(dir).env_clear();

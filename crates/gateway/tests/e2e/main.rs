@@ -31,6 +31,7 @@ mod ledger;
 mod lifecycle;
 mod memory;
 mod messages;
+mod open_files;
 mod passwords;
 mod policies;
 mod policies_admin;

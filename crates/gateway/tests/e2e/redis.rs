@@ -109,6 +109,9 @@ fn a_gateway_that_was_not_reloaded_tells_the_limit_in_force() {
     assert!(denied.text.contains("holds 2 tokens and refills 0.001 per second"), "{}", denied.text);
     let key = two.get("/admin/policies/closes/keys/127.0.0.1").json();
     assert_eq!((&key["tokens"], &key["capacity"]), (&json!(0), &json!(2)));
+    let listed = two.get("/admin/policies").json();
+    let closes = listed["policies"].as_array().unwrap().iter().find(|one| one["name"] == "closes").unwrap();
+    assert_eq!((&closes["capacity"], &closes["refillTokensPerSecond"]), (&json!(2), &json!(0.001)));
 }
 
 /// It meets no bucket of the other's: it has never been asked anything.

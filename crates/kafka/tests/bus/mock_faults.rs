@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use rdkafka::types::{RDKafkaApiKey as Api, RDKafkaRespErr as Error};
+use tidegate_bus::Routes;
 use tidegate_domain::{Bus, BusError, BusHealth, Claim};
 use tidegate_kafka::{KafkaBus, Options};
 use tidegate_testkit::HANG;
@@ -76,7 +77,8 @@ async fn whoever_receives_gets_over_failed_fetches() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_goes_is_noticed_and_one_that_returns_too() {
     let (mock, backend) = Mock::with_backend();
-    let bus = KafkaBus::open(Options { publish_ms: 2_000, ..backend.options() }).await.unwrap();
+    let bus =
+        KafkaBus::open(Options { publish_ms: 2_000, open_ms: 2_000, ..backend.options() }).await.unwrap();
     let mut consumer = bus.consumer(queue("sms")).await.unwrap();
     assert_eq!(bus.publish(claims(0..10)).await, vec![Ok(()); 10]);
     assert_eq!(receive(&mut *consumer, 10).await, claims(0..10));
@@ -107,4 +109,14 @@ async fn a_broker_that_goes_is_noticed_and_one_that_returns_too() {
         }
     };
     timeout(HANG, received).await.expect("what was confirmed is received");
+}
+
+/// A gateway listens and accepts meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_opening_does_not_wait_as_long_as_a_publication_may_take() {
+    let routes = Routes::new([(queue("sms"), "sms".to_owned())]);
+    // Nothing listens there.
+    let options = Options { publish_ms: 10 * 60 * 1_000, ..Options::new("127.0.0.1:1".to_owned(), routes) };
+    let bus = timeout(HANG, KafkaBus::open(options)).await.expect("it is open").unwrap();
+    assert!(matches!(bus.health(), BusHealth::Away(_)));
 }

@@ -14,7 +14,9 @@ use super::{claims, in_time, kafka, receive_all, until_away, until_ready};
 const BATCH: u64 = 20;
 
 async fn short_of_patience(backend: &Backend) -> KafkaBus {
-    KafkaBus::open(Options { publish_ms: 3_000, ..backend.options() }).await.expect("the bus opens")
+    KafkaBus::open(Options { publish_ms: 3_000, open_ms: 3_000, ..backend.options() })
+        .await
+        .expect("the bus opens")
 }
 
 /// Publishes until told to stop. What was confirmed.

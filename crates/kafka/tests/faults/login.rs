@@ -14,7 +14,7 @@ async fn a_login_that_is_refused_is_told_and_a_right_one_works() {
     let with = |password: &str| {
         let (user, password) = ("alice".to_owned(), password.to_owned());
         let login = Login { mechanism: Mechanism::Plain, user, password };
-        Options { login: Some(login), publish_ms: 3_000, ..backend.options() }
+        Options { login: Some(login), publish_ms: 3_000, open_ms: 3_000, ..backend.options() }
     };
 
     let bus = KafkaBus::open(with("open barley")).await.unwrap();
@@ -33,6 +33,7 @@ async fn a_login_that_is_refused_is_told_and_a_right_one_works() {
     assert_eq!(in_time("a record is confirmed", bus.publish(claims(0..1))).await, [Ok(())]);
     receive_all(&mut *bus.consumer(queue("sms")).await.unwrap(), claims(0..1)).await;
 
-    let bus = KafkaBus::open(Options { publish_ms: 3_000, ..backend.options() }).await.unwrap();
+    let bus =
+        KafkaBus::open(Options { publish_ms: 3_000, open_ms: 3_000, ..backend.options() }).await.unwrap();
     until(&bus, "it guesses why", |health| format!("{health:?}").contains("want another login")).await;
 }

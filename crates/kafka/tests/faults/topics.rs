@@ -13,7 +13,8 @@ use super::{admin, claims, in_time, receive_all, received, shared, until, until_
 async fn a_topic_that_is_deleted_is_made_again() {
     let Some(kafka) = shared() else { return };
     let backend = Backend::new(kafka.bootstrap());
-    let bus = KafkaBus::open(Options { publish_ms: 3_000, ..backend.options() }).await.unwrap();
+    let bus =
+        KafkaBus::open(Options { publish_ms: 3_000, open_ms: 3_000, ..backend.options() }).await.unwrap();
     let mut consumer = bus.consumer(queue("sms")).await.unwrap();
     until_ready(&bus).await;
     in_time("the first records", async {
@@ -49,7 +50,7 @@ async fn a_topic_that_is_deleted_is_made_again() {
 async fn a_topic_that_cannot_be_made_is_named() {
     let Some(kafka) = shared() else { return };
     let backend = Backend::new(kafka.bootstrap());
-    let options = Options { replication: Some(3), publish_ms: 2_000, ..backend.options() };
+    let options = Options { replication: Some(3), publish_ms: 2_000, open_ms: 2_000, ..backend.options() };
     let bus = KafkaBus::open(options).await.unwrap();
     let told = |health: &BusHealth| matches!(health, BusHealth::Away(why) if why.contains("can't be made"));
     let BusHealth::Away(why) = until(&bus, "it is named", told).await else { unreachable!() };

@@ -32,6 +32,7 @@ impl Backend {
             group: self.prefix.clone(),
             partitions: 4,
             publish_ms: PUBLISH_MS,
+            open_ms: PUBLISH_MS,
             ..Options::new(self.servers.clone(), Routes::new(names))
         }
     }

@@ -1,8 +1,8 @@
 -- Puts rules in force, and tells their versions.
 --
 -- KEYS: first when rules last changed, which others look at; then one policy each: the list of its versions, oldest
---   first, each "VERSION SINCE CAPACITY NS_PER_TOKEN". SINCE is seconds and nanoseconds; a capacity of 0 is a version in
---   which the policy was gone.
+--   first, each "VERSION SINCE CAPACITY NS_PER_TOKEN". SINCE is seconds and nanoseconds; a capacity of 0 was noted by
+--   older gateways that dropped the policy, and changes nothing for the others.
 -- ARGV: first how many versions are remembered; the microsecond that the rules were decided on, 0 for just now; then two for each policy: the rule to put in force, "CAPACITY NS_PER_TOKEN", or "" for whichever is; and the newest
 --   version that the caller knows, or "". Where that has been forgotten here, it is put back, so that the newest one
 --   counts and not the one of the gateway that comes first. A rule that was decided on before the one in force came in is late,
@@ -30,7 +30,7 @@ for i = 2, #KEYS do
     number, rule, changed = known_number, known_rule, true
   end
   local late = since_us > 0 and number > since_us
-  if wanted ~= '' and not late and wanted ~= rule and (rule or wanted ~= '0 0') then
+  if wanted ~= '' and not late and wanted ~= rule then
     number = math.max(now_us, number + 1)
     redis.call('RPUSH', KEYS[i], string.format('%.0f %.0f %.0f %s', number, s, ns, wanted))
     changed = true

@@ -96,7 +96,7 @@ impl Shared {
             .0
             .into_iter()
             .filter_map(|(id, owing)| {
-                // A policy that is gone has taken its buckets along.
+                // Of a policy that a reload here has dropped, the rule is not known here any more.
                 let ruled = self.rule(id.0)?;
                 let key = self.key(&ruled, &id.1);
                 Some(Charged { id, owing, key, ruled })

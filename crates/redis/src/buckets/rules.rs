@@ -26,7 +26,8 @@ pub struct Ruled {
     pub ttl_ms: u64,
 }
 
-/// A rule of the past or the present, and since when it was in force. None: the policy was gone.
+/// A rule of the past or the present, and since when it was in force. None: an older gateway noted that it had dropped
+/// the policy, which means nothing to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     pub number: u64,
@@ -38,8 +39,9 @@ impl Ruled {
     /// None when there is no version to put in force: somebody removed the list.
     pub fn new(policy: &PolicyRule, versions: Vec<Version>) -> Option<Self> {
         let newest = versions.last()?;
+        let in_force = versions.iter().rev().find_map(|version| version.rule).unwrap_or(policy.rule);
         // Where another gateway has put a newer rule in force, its tokens count, for all gateways.
-        let rule = policy.rule.with_tokens_of(&newest.rule.unwrap_or(policy.rule));
+        let rule = policy.rule.with_tokens_of(&in_force);
         let mark = format!("{} {} {}", newest.number, rule.capacity(), rule.ns_per_token());
         let ttl_ms = ttl_ms(&rule);
         let (cost, full) = (pair(&rule, rule.cost_owed()), pair(&rule, rule.owed_max()));
@@ -61,15 +63,16 @@ impl Ruled {
     /// What a bucket owes under the rule in force that was kept under another: as if it had been there at every
     /// change since, at the moment of the change.
     pub fn carry(&self, kept: &Kept, now_ns: u64) -> Debt {
-        let (mut rule, mut debt) = (Some(kept.rule), kept.debt);
+        let (mut rule, mut debt) = (kept.rule, kept.debt);
         for version in self.versions.iter().filter(|version| version.number > kept.number) {
+            let Some(next) = version.rule else { continue };
             // Not before the bucket was last used, by a gateway that did not know yet, and not ahead of time.
             let at_ns = version.since_ns.max(debt.at_ns).min(now_ns.max(debt.at_ns));
-            (rule, debt) = step(rule, debt, version.rule, at_ns);
+            (rule, debt) = (next, step(&rule, debt, &next, at_ns));
         }
         // A version that nobody remembers, or one that is yet unknown here.
-        if rule.is_none_or(|rule| owes_otherwise(&rule, &self.rule)) {
-            (_, debt) = step(rule, debt, Some(self.rule), now_ns.max(debt.at_ns));
+        if owes_otherwise(&rule, &self.rule) {
+            debt = step(&rule, debt, &self.rule, now_ns.max(debt.at_ns));
         }
         debt
     }
@@ -94,27 +97,18 @@ impl Version {
     /// What [`Version::parse`] reads.
     pub fn text(&self) -> String {
         let (s, ns) = (self.since_ns / SECOND_NS, self.since_ns % SECOND_NS);
-        format!("{} {s} {ns} {}", self.number, tokens(self.rule.as_ref()))
+        let tokens = self.rule.as_ref().map_or_else(|| "0 0".to_owned(), tokens);
+        format!("{} {s} {ns} {tokens}", self.number)
     }
 }
 
-/// "CAPACITY NS_PER_TOKEN"; zeros for a policy that is gone.
-pub fn tokens(rule: Option<&BucketRule>) -> String {
-    rule.map_or_else(|| "0 0".to_owned(), |rule| format!("{} {}", rule.capacity(), rule.ns_per_token()))
+/// "CAPACITY NS_PER_TOKEN".
+pub fn tokens(rule: &BucketRule) -> String {
+    format!("{} {}", rule.capacity(), rule.ns_per_token())
 }
 
-fn step(
-    from: Option<BucketRule>,
-    debt: Debt,
-    to: Option<BucketRule>,
-    at_ns: u64,
-) -> (Option<BucketRule>, Debt) {
-    let owed = match (from, to) {
-        (Some(from), Some(to)) => to.debt(to.carry(&from, from.state(debt), at_ns), at_ns),
-        // Forgotten with its policy.
-        _ => Debt { owed: 0, at_ns },
-    };
-    (to, owed)
+fn step(from: &BucketRule, debt: Debt, to: &BucketRule, at_ns: u64) -> Debt {
+    to.debt(to.carry(from, from.state(debt), at_ns), at_ns)
 }
 
 fn owes_otherwise(one: &BucketRule, other: &BucketRule) -> bool {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use sha2::{Digest as _, Sha256};
-use tidegate_domain::limits::{BucketsError, Debt, PolicyId, PolicyName, PolicyRule, Take};
+use tidegate_domain::limits::{BucketsError, Debt, PolicyId, PolicyRule, Take};
 use tokio::time::Instant;
 
 use super::answer::Answer;
@@ -38,8 +38,6 @@ pub struct Shared {
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     pub rules: Vec<PolicyRule>,
-    /// Names that were in force here and are no longer.
-    pub gone: Vec<PolicyName>,
     /// Redis has been told. From then on it is Redis that tells: another gateway may have been reloaded since.
     pub told: bool,
     /// When it was decided on; none at the first try to tell.
@@ -130,11 +128,6 @@ impl Wanted {
     }
 
     pub fn replace(&mut self, rules: &[PolicyRule]) {
-        let stays = |name: &PolicyName| rules.iter().any(|rule| rule.name == *name);
-        self.gone.extend(self.rules.iter().map(|rule| rule.name.clone()));
-        self.gone.retain(|name| !stays(name));
-        self.gone.sort_unstable();
-        self.gone.dedup();
         self.rules = rules.to_vec();
         (self.told, self.since) = (false, None);
     }

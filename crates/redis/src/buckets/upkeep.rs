@@ -123,7 +123,6 @@ impl Shared {
         self.rules.store(Arc::new(rules));
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = changed;
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.gone.clear();
         wanted.told = true;
         Ok(())
     }
@@ -143,12 +142,10 @@ impl Shared {
     fn to_configure(&self, wanted: &Wanted, since_us: u64) -> (Vec<String>, Vec<String>) {
         let (mut keys, mut args) =
             (vec![self.changed_key()], vec![VERSIONS_MAX.to_string(), since_us.to_string()]);
-        let rules = wanted.rules.iter().map(|policy| (&policy.name, tokens(Some(&policy.rule))));
-        let gone = wanted.gone.iter().map(|name| (name, tokens(None)));
         let known = self.rules.load();
-        for (name, rule) in rules.chain(gone) {
+        for PolicyRule { name, rule, .. } in &wanted.rules {
             keys.push(self.rule_key(name));
-            args.push(if wanted.told { String::new() } else { rule });
+            args.push(if wanted.told { String::new() } else { tokens(rule) });
             let known = known.iter().flatten().find(|ruled| ruled.policy.name == *name);
             args.push(known.map_or_else(String::new, |ruled| ruled.newest().text()));
         }

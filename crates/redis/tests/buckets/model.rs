@@ -26,6 +26,10 @@ impl BucketsBackend for RedisBackend {
         let prefix = format!("store-{}", self.stores.fetch_add(1, Ordering::Relaxed));
         Ok(OpenBuckets::new(Arc::new(Clocked::open(&self.redis, &prefix, clock).await?)))
     }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
 }
 
 tidegate_testkit::bucket_cases!(RedisBackend::new());

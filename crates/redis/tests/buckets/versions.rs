@@ -1,6 +1,6 @@
 //! Whose rule counts when gateways differ: the one that was put in force last, whoever loses its connection.
 
-use tidegate_domain::limits::{BucketRule, Buckets as _};
+use tidegate_domain::limits::{BucketRule, Buckets as _, PolicyId, Take};
 use tidegate_redis::buckets::RedisBuckets;
 use tidegate_testkit::services::{FaultyProxy, Redis};
 
@@ -141,4 +141,42 @@ async fn a_reload_that_comes_late_does_not_undo_a_later_one() {
     assert_eq!(remaining(&one.store, "x").await, 2);
     assert!(passes(&one.store, "x").await);
     assert_eq!(remaining(&other, "x").await, 1);
+}
+
+/// Which policies there are each gateway reads from its own file; what their buckets hold is shared.
+#[tokio::test]
+async fn a_policy_that_one_gateway_drops_keeps_its_levels_for_the_others() {
+    let redis = Redis::start().unwrap();
+    let (one, other) =
+        (RedisBuckets::open(options(&redis, "a")).await, RedisBuckets::open(options(&redis, "a")).await);
+    for store in [&one, &other] {
+        configure(store, &[rule(100, 0.001), rule(10, 0.001)]).await;
+    }
+    let dropped = Take { policy: PolicyId(1), key: "x" };
+    for _ in 0..10 {
+        assert!(other.take(&[dropped]).await.unwrap().passed);
+    }
+    // The same reload changes a policy that stays: when that has arrived, so has the rest.
+    configure(&one, &[rule(3, 0.001)]).await;
+    eventually(async || (remaining(&other, "never used").await == 3).then_some(())).await;
+    assert!(!other.take(&[dropped]).await.unwrap().passed);
+    // It comes back, and the gateway that dropped it finds the level as the others left it.
+    configure(&one, &[rule(3, 0.001), rule(10, 0.001)]).await;
+    assert!(!one.take(&[dropped]).await.unwrap().passed && !other.take(&[dropped]).await.unwrap().passed);
+}
+
+/// They wrote a version of capacity 0 when a reload dropped a policy.
+#[tokio::test]
+async fn a_version_of_older_gateways_without_the_policy_fills_no_bucket() {
+    let redis = Redis::start().unwrap();
+    let store = RedisBuckets::open(options(&redis, "a")).await;
+    configure(&store, &[rule(5, 0.001)]).await;
+    for _ in 0..4 {
+        assert!(passes(&store, "x").await);
+    }
+    redis.ask(&["RPUSH", "{a}:rule:policy-0", "9000000000000000 9000000000 0 0 0"]).unwrap();
+    redis.ask(&["SET", "{a}:rule::changed", "9000000000000000"]).unwrap();
+    let later = RedisBuckets::open(options(&redis, "a")).await;
+    configure(&later, &[rule(5, 0.001)]).await;
+    assert!(passes(&later, "x").await && !passes(&later, "x").await && !passes(&store, "x").await);
 }

@@ -35,7 +35,7 @@ pub fn compare_buckets_with_model(cases: u32, pressure: Pressure, backend: &impl
         let clock = Arc::new(TestClock::new());
         let outcome = runtime.block_on(async {
             let store = backend.open(clock.clone()).await?;
-            let mut pair = Pair { store, model: ModelBuckets::default(), clock, pressure };
+            let mut pair = Pair { store, model: ModelBuckets::new(backend.is_shared()), clock, pressure };
             pair.apply(&Op::Reconfigure(rules)).await?;
             for (number, op) in ops.iter().enumerate() {
                 pair.apply(op).await.with_context(|| format!("operation {number}, {op:?}, of {ops:?}"))?;
@@ -111,7 +111,7 @@ impl Pair {
 
 impl ModelBuckets {
     fn reconfigure_from_any(&mut self, rules: Vec<Option<ModelRule>>, now_ns: u64) {
-        self.rules.resize(rules.len(), None);
+        self.resize(rules.len());
         self.reconfigure(rules, now_ns);
     }
 }

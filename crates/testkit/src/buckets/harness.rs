@@ -12,6 +12,11 @@ use crate::TestClock;
 pub trait BucketsBackend: Send + Sync + 'static {
     /// A fresh store whose time is the clock's monotonic one.
     async fn open(&self, clock: Arc<TestClock>) -> anyhow::Result<OpenBuckets>;
+
+    /// Whether several processes share the store: then a policy that one of them drops keeps its levels.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 pub struct OpenBuckets {
@@ -25,13 +30,14 @@ pub struct OpenBuckets {
 pub struct BucketsHarness {
     pub clock: Arc<TestClock>,
     pub buckets: Arc<dyn Buckets>,
+    pub is_shared: bool,
 }
 
 /// Runs one case on a fresh store.
 pub async fn run(backend: impl BucketsBackend, case: impl AsyncFnOnce(&BucketsHarness)) {
     let clock = Arc::new(TestClock::new());
     let opened = backend.open(clock.clone()).await.expect("the store opens");
-    let harness = BucketsHarness { clock, buckets: opened.buckets };
+    let harness = BucketsHarness { clock, buckets: opened.buckets, is_shared: backend.is_shared() };
     tokio::time::timeout(HANG, case(&harness)).await.expect("the case ends in time");
 }
 

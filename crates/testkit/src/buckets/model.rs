@@ -19,6 +19,9 @@ pub struct ModelRule {
 #[derive(Debug, Default)]
 pub struct ModelBuckets {
     pub rules: Vec<Option<ModelRule>>,
+    /// What buckets are kept under: of a policy that went, in a shared store, the rule that it had last.
+    kept_under: Vec<Option<ModelRule>>,
+    is_shared: bool,
     buckets: Vec<Bucket>,
 }
 
@@ -50,6 +53,15 @@ impl ModelRule {
 }
 
 impl ModelBuckets {
+    pub fn new(is_shared: bool) -> Self {
+        Self { is_shared, ..Self::default() }
+    }
+
+    pub fn resize(&mut self, policies: usize) {
+        self.rules.resize(policies, None);
+        self.kept_under.resize(policies, None);
+    }
+
     /// Whether each take's bucket could pay.
     pub fn could_pay(&mut self, takes: &[(usize, u8)], now_ns: u64) -> Vec<bool> {
         let could = |take: &(usize, u8)| {
@@ -100,26 +112,37 @@ impl ModelBuckets {
         })
     }
 
+    /// Nothing happens to a bucket whose policy has gone.
     pub fn reset(&mut self, take: (usize, u8)) {
+        if self.rules[take.0].is_some() {
+            self.forget(take);
+        }
+    }
+
+    fn forget(&mut self, take: (usize, u8)) {
         self.buckets.retain(|bucket| (bucket.policy, bucket.key) != take);
     }
 
     /// Tokens stay as far as they fit, to the nanosecond of the new rate; a full bucket stays full.
     pub fn reconfigure(&mut self, rules: Vec<Option<ModelRule>>, now_ns: u64) {
+        let gone = |last: Option<ModelRule>| last.filter(|_| self.is_shared);
+        let kept_under: Vec<_> =
+            rules.iter().zip(&self.kept_under).map(|(rule, last)| rule.or(gone(*last))).collect();
         let old_buckets = self.buckets.clone();
         for old in old_buckets {
             let take = (old.policy, old.key);
             let bucket = self.bucket_or_none(take, now_ns).cloned();
-            let (Some(bucket), Some(was), Some(is)) = (bucket, self.rules[old.policy], rules[old.policy])
+            let (Some(bucket), Some(was), Some(is)) =
+                (bucket, self.kept_under[old.policy], kept_under[old.policy])
             else {
-                self.reset(take);
+                self.forget(take);
                 continue;
             };
             if (was.capacity, was.rate_tenths) == (is.capacity, is.rate_tenths) {
                 continue;
             }
             if bucket.level == was.full() {
-                self.reset(take);
+                self.forget(take);
                 continue;
             }
             let grain = match (was.rate_tenths, is.rate_tenths) {
@@ -130,7 +153,7 @@ impl ModelBuckets {
             let place = self.bucket_or_none(take, now_ns).expect("it was there");
             (place.level, place.touched_s) = (level, now_ns / SECOND_NS);
         }
-        self.rules = rules;
+        (self.rules, self.kept_under) = (rules, kept_under);
     }
 
     fn bucket(&mut self, take: (usize, u8), now_ns: u64) -> &mut Bucket {
@@ -144,7 +167,7 @@ impl ModelBuckets {
 
     /// Brought up to date.
     fn bucket_or_none(&mut self, take: (usize, u8), now_ns: u64) -> Option<&mut Bucket> {
-        let rule = self.rules[take.0]?;
+        let rule = self.kept_under[take.0]?;
         let bucket = self.buckets.iter_mut().find(|bucket| (bucket.policy, bucket.key) == take)?;
         let dripped = u128::from(now_ns - bucket.at_ns) * u128::from(rule.rate_tenths);
         bucket.level = (bucket.level + dripped).min(rule.full());

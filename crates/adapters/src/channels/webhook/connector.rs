@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -15,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::guard::Guard;
-use super::stream::Stream;
+use super::stream::{Placed, Stream};
 use super::target::Host;
 
 /// A look-up cannot be cancelled: this bounds the threads that a dead resolver holds.
@@ -34,6 +35,7 @@ struct Inner {
     guard: Guard,
     timeout: Duration,
     lookups: Arc<Semaphore>,
+    places: Arc<Semaphore>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,23 @@ pub enum DialError {
     Share(SocketAddr),
     #[error("TLS: {0}")]
     Tls(std::io::Error),
+    #[error("all connections that there may be are in use")]
+    NoPlace,
+}
+
+impl DialError {
+    /// Whether nothing was dialled because this process, or its machine, had no file, port or place left.
+    pub fn is_own_want(&self) -> bool {
+        let is_want = |error: &std::io::Error| {
+            let wants = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL];
+            wants.iter().any(|want| error.raw_os_error() == Some(want.raw_os_error()))
+        };
+        match self {
+            Self::NoPlace => true,
+            Self::Tcp(_, error) | Self::Lookup(_, error) => is_want(error),
+            _ => false,
+        }
+    }
 }
 
 impl Connector {
@@ -60,14 +79,16 @@ impl Connector {
         tls: Option<(TlsConnector, ServerName<'static>)>,
         guard: Guard,
         timeout: Duration,
+        connections_max: usize,
     ) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Self(Arc::new(Inner { host, port, tls, guard, timeout, lookups }))
+        let places = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        Self(Arc::new(Inner { host, port, tls, guard, timeout, lookups, places }))
     }
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<Stream>;
+    type Response = TokioIo<Placed>;
     type Error = DialError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, DialError>> + Send>>;
 
@@ -78,25 +99,25 @@ impl Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let inner = self.0.clone();
         Box::pin(async move {
+            // The pool goes on dialling when another connection has become free meanwhile. Without a bound, dials that
+            // take long would outnumber the attempts.
+            let place = timeout(inner.timeout, inner.places.clone().acquire_owned()).await;
+            let Ok(Ok(place)) = place else { return Err(DialError::NoPlace) };
             let connected = timeout(inner.timeout, inner.connect()).await;
-            connected.unwrap_or_else(|_| Err(DialError::Timeout(inner.timeout.as_millis())))
+            let stream = connected.unwrap_or_else(|_| Err(DialError::Timeout(inner.timeout.as_millis())))?;
+            Ok(TokioIo::new(Placed { stream, _place: place }))
         })
     }
 }
 
 impl Inner {
-    async fn connect(&self) -> Result<TokioIo<Stream>, DialError> {
+    async fn connect(&self) -> Result<Stream, DialError> {
         let tcp = self.dial().await?;
         // A request is written at once; waiting for more only delays it. A socket that refuses still works.
         let _ = tcp.set_nodelay(true);
-        let stream = match &self.tls {
-            None => Stream::Plain(tcp),
-            Some((connector, name)) => {
-                let tls = connector.connect(name.clone(), tcp).await.map_err(DialError::Tls)?;
-                Stream::Tls(Box::new(tls))
-            }
-        };
-        Ok(TokioIo::new(stream))
+        let Some((connector, name)) = &self.tls else { return Ok(Stream::Plain(tcp)) };
+        let tls = connector.connect(name.clone(), tcp).await.map_err(DialError::Tls)?;
+        Ok(Stream::Tls(Box::new(tls)))
     }
 
     /// One address after the other, each with its share of the time, so that one that swallows packets does not
@@ -104,14 +125,18 @@ impl Inner {
     async fn dial(&self) -> Result<TcpStream, DialError> {
         let begun = Instant::now();
         let addresses = self.permitted(self.addresses().await?)?;
-        let mut failed = None;
+        let mut failed: Option<DialError> = None;
         for (n, address) in addresses.iter().enumerate() {
             let left = self.timeout.saturating_sub(begun.elapsed());
             let share = left / u32::try_from(addresses.len() - n).unwrap_or(1);
-            match timeout(share, TcpStream::connect(address)).await {
+            let error = match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => failed = Some(DialError::Tcp(*address, error)),
-                Err(_) => failed = Some(DialError::Share(*address)),
+                Ok(Err(error)) => DialError::Tcp(*address, error),
+                Err(_) => DialError::Share(*address),
+            };
+            // An address that could be dialled says more than one that could not.
+            if failed.is_none() || !error.is_own_want() {
+                failed = Some(error);
             }
         }
         Err(failed.unwrap_or_else(|| DialError::NoAddress(self.host.text())))
@@ -151,7 +176,7 @@ mod tests {
 
     fn permitted(addresses: &[&str]) -> Result<Vec<String>, String> {
         let host = Host::Name("example.org".to_owned());
-        let connector = Connector::new((host, 80), None, Guard::default(), Duration::from_secs(1));
+        let connector = Connector::new((host, 80), None, Guard::default(), Duration::from_secs(1), 1);
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let permitted = connector.0.permitted(addresses).map_err(|error| error.to_string())?;
         Ok(permitted.iter().map(ToString::to_string).collect())
@@ -165,5 +190,14 @@ mod tests {
             permitted(&["10.0.0.1:80", "[::ffff:10.0.0.1]:80"]).unwrap_err().starts_with("10.0.0.1 is not")
         );
         assert!(permitted(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_want_of_files_or_ports_here_is_told_from_what_a_provider_does() {
+        let address = "1.1.1.1:80".parse().unwrap();
+        let failed = |error: Errno| DialError::Tcp(address, error.into()).is_own_want();
+        assert!(failed(Errno::MFILE) && failed(Errno::NFILE) && failed(Errno::ADDRNOTAVAIL));
+        assert!(!failed(Errno::CONNREFUSED) && !failed(Errno::TIMEDOUT));
+        assert!(!DialError::Timeout(1).is_own_want());
     }
 }

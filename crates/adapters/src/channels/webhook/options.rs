@@ -21,8 +21,10 @@ pub struct WebhookOptions {
     pub response_bytes_max: usize,
     /// Statuses after which no further attempt is made.
     pub permanent_statuses: Vec<u16>,
-    /// Connections kept for the next attempts. How many there are at all, the sender's concurrency decides.
+    /// Connections kept for the next attempts.
     pub idle_connections_max: usize,
+    /// All connections, those that are being made included. At least as many as there are attempts at the same time.
+    pub connections_max: usize,
     /// Networks that may be dialled beside the public internet.
     pub allow: Vec<IpNet>,
     /// Ports that may be dialled; empty: any.
@@ -45,6 +47,7 @@ impl WebhookOptions {
             response_bytes_max: 64 * 1024,
             permanent_statuses: PERMANENT_STATUSES.to_vec(),
             idle_connections_max: 64,
+            connections_max: 4_096,
             allow: Vec::new(),
             ports: Vec::new(),
             ca_pem: None,

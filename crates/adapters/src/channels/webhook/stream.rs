@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::client::TlsStream;
 
 /// A connection, in the clear or not.
@@ -16,7 +17,7 @@ pub enum Stream {
 
 macro_rules! either {
     ($self:ident, $stream:ident => $call:expr) => {
-        match $self.get_mut() {
+        match &mut $self.get_mut().stream {
             Stream::Plain(stream) => {
                 let $stream = Pin::new(stream);
                 $call
@@ -29,19 +30,26 @@ macro_rules! either {
     };
 }
 
-impl Connection for Stream {
+/// A connection, and its place among those that there may be.
+#[derive(Debug)]
+pub struct Placed {
+    pub stream: Stream,
+    pub _place: OwnedSemaphorePermit,
+}
+
+impl Connection for Placed {
     fn connected(&self) -> Connected {
         Connected::new()
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for Placed {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         either!(self, stream => stream.poll_read(cx, buf))
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for Placed {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         either!(self, stream => stream.poll_write(cx, bytes))
     }
@@ -55,9 +63,9 @@ impl AsyncWrite for Stream {
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 

@@ -25,6 +25,8 @@ fn urls_that_no_start_could_use_are_told_without_their_password() {
         ("postgres", "mysql://:sesame@db", "not of the form postgres://"),
         ("redis", "redis://:sesame@host:port/", "is not the URL of a Redis"),
         ("redis", "http://:sesame@db", "is not the URL of a Redis"),
+        ("redis", "redis://:sesame@db/-1", "names a database that no Redis has"),
+        ("redis", "redis://:sesame@db/99999999999", "names a database that no Redis has"),
         ("rabbitmq", "amqp://app:sesame@host:port/%2f", "the URL is not of the form amqp://"),
         ("rabbitmq", "http://:sesame@x", "the URL is not of the form amqp://"),
         ("webhook", "ftp://sesame", "must begin with http:// or https://"),
@@ -37,6 +39,47 @@ fn urls_that_no_start_could_use_are_told_without_their_password() {
             "{url}: {found:#?}"
         );
         assert!(!found[0].contains("sesame"), "{found:?}");
+    }
+}
+
+#[test]
+fn places_that_no_ledger_can_be_kept_in_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().display().to_string();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    std::os::unix::fs::symlink("nowhere", dir.path().join("link")).unwrap();
+    let long = "x".repeat(300);
+    for (path, part) in [
+        ("a\\u0000b".to_owned(), "holds a NUL"),
+        (format!("{here}/{long}"), "holds a name of 300 bytes"),
+        (format!("{here}/{long}/below"), "holds a name of 300 bytes"),
+        (format!("{here}/file/below"), "/file is not a directory"),
+        (format!("{here}/link"), "/link is not a directory"),
+        ("/proc/tidegate/data".to_owned(), "/proc"),
+        ("/sys/tidegate".to_owned(), "/sys"),
+    ] {
+        let found = problems(&format!("[ledger]\npath = \"{path}\"\n"));
+        let told = matches!(&found[..], [one] if one.starts_with("tidegate.toml:2: ledger.path: ") && one.contains(part));
+        assert!(told && found[0].contains("; choose a directory"), "{path}: {found:#?}");
+    }
+    let name = "x".repeat(255);
+    assert_eq!(problems(&format!("[ledger]\npath = \"{here}/{name}/new\"\n")), [""; 0]);
+}
+
+#[test]
+fn a_principal_that_is_there_twice_is_told_once() {
+    let one = |name: &str, digit: &str| {
+        format!(
+            "[[principals]]\nname = \"{name}\"\nrole = \"USER\"\napi_key_hashes = [\"{}\"]\n",
+            digit.repeat(64)
+        )
+    };
+    for (text, key) in [
+        (one("a", "1") + &one("a", "2"), "principals.name"),
+        (one("a", "1") + &one("b", "1"), "principals.api_key_hashes"),
+    ] {
+        let found = problems(&text);
+        assert!(matches!(&found[..], [one] if one.contains(key) && one.contains("twice")), "{found:#?}");
     }
 }
 

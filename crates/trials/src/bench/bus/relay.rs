@@ -103,7 +103,9 @@ async fn open(broker: &Broker, queue: &QueueName, topic: &str) -> anyhow::Result
     let routes = Routes::new([(queue.clone(), topic.to_owned())]);
     Ok(match broker {
         Broker::Kafka(kafka) => {
-            Arc::new(KafkaBus::open(tidegate_kafka::Options::new(kafka.bootstrap(), routes)).await?)
+            let options = tidegate_kafka::Options::new(kafka.bootstrap(), routes);
+            // What is measured begins with a bus that is ready.
+            Arc::new(KafkaBus::open(tidegate_kafka::Options { open_ms: 30_000, ..options }).await?)
         }
         Broker::RabbitMq(rabbitmq) => {
             Arc::new(RabbitBus::open(tidegate_rabbitmq::Options::new(rabbitmq.url(), routes)).await?)
