@@ -17,7 +17,7 @@ use crate::{ApiError, Limits, json, tally};
 /// Reads a JSON object, within the limits.
 pub async fn read_json(request: Request, limits: &Limits) -> Result<Map<String, Value>, ApiError> {
     let body = read_json_body(request, limits).await?;
-    json::parse_object(body.bytes(), limits.json_depth_max)
+    json::parse_object(body.bytes(), limits.json_bounds())
 }
 
 /// Reads a JSON object where there need not be any: an empty body is none, whatever type it claims to have. So is one
@@ -30,7 +30,7 @@ pub async fn read_optional_json(
     let body = read_body(request, limits).await?;
     match (body.is_empty() || !typed, json) {
         (true, _) => Ok(None),
-        (false, true) => json::parse_object(&body, limits.json_depth_max).map(Some),
+        (false, true) => json::parse_object(&body, limits.json_bounds()).map(Some),
         (false, false) => Err(not_json()),
     }
 }
@@ -42,7 +42,7 @@ pub async fn read_json_or_array(
     array_as: &str,
 ) -> Result<Map<String, Value>, ApiError> {
     let body = read_json_body(request, limits).await?;
-    json::parse_object_or_array(body.bytes(), limits.json_depth_max, array_as)
+    json::parse_object_or_array(body.bytes(), limits.json_bounds(), array_as)
 }
 
 async fn read_json_body(request: Request, limits: &Limits) -> Result<Arrived, ApiError> {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 use tidegate_domain::{Lane, UserId};
-use tidegate_edge::{ApiError, FieldError};
+use tidegate_edge::{ApiError, Faults};
 
 /// A field's name, and the other spelling under which it is accepted.
 #[derive(Debug, Clone, Copy)]
@@ -33,18 +33,18 @@ impl Name {
     }
 }
 
-/// Reads a JSON object field by field and keeps every fault, so that one answer names them all.
+/// Reads a JSON object field by field and keeps every fault, so that one answer names them all, within a bound.
 #[derive(Debug)]
 pub struct Fields {
     object: Map<String, Value>,
-    errors: Vec<FieldError>,
+    faults: Faults,
     /// They came in headers or a query, where a number is a text, too.
     as_texts: bool,
 }
 
 impl Fields {
     pub fn new(object: Map<String, Value>) -> Self {
-        Self { object, errors: Vec::new(), as_texts: false }
+        Self { object, faults: Faults::default(), as_texts: false }
     }
 
     /// The same of headers and queries.
@@ -133,22 +133,24 @@ impl Fields {
 
     /// Whatever is left was not asked for: a misspelt optional field must not pass silently.
     pub fn finish(mut self) -> Result<(), ApiError> {
-        for (field, _) in std::mem::take(&mut self.object) {
-            self.errors.push(FieldError::new(field, STRANGER));
-        }
-        if self.errors.is_empty() { Ok(()) } else { Err(ApiError::invalid_fields(self.errors)) }
+        self.refuse_strangers();
+        if self.faults.is_empty() { Ok(()) } else { Err(ApiError::invalid_fields(self.faults)) }
     }
 
     /// Takes over the faults of an object inside this one, and whatever nobody asked it for.
-    pub fn absorb(&mut self, inner: Self, place: impl Display) {
-        let strangers = inner.object.into_iter().map(|(field, _)| FieldError::new(field, STRANGER));
-        for error in inner.errors.into_iter().chain(strangers) {
-            self.errors.push(FieldError::new(format!("{place}.{}", error.field), error.message));
-        }
+    pub fn absorb(&mut self, mut inner: Self, place: impl Display) {
+        inner.refuse_strangers();
+        self.faults.append(inner.faults, place);
     }
 
     pub fn fault_at(&mut self, place: impl Display, message: &str) {
-        self.errors.push(FieldError::new(place.to_string(), message));
+        self.faults.push(place, message);
+    }
+
+    fn refuse_strangers(&mut self) {
+        for field in self.object.keys() {
+            self.faults.push(field, STRANGER);
+        }
     }
 
     pub fn required(&mut self, name: Name) -> Option<Value> {
@@ -169,7 +171,7 @@ impl Fields {
     }
 
     pub fn fault<T>(&mut self, name: Name, message: &str) -> Option<T> {
-        self.errors.push(FieldError::new(name.camel, message));
+        self.faults.push(name.camel, message);
         None
     }
 }
@@ -195,7 +197,7 @@ mod tests {
         assert_eq!(number, text);
         for wrong in [json!(-1), json!(1.5), json!(true), json!(""), json!("a\nb"), json!([1]), json!(1e30)] {
             let mut fields = fields(json!({ "userId": wrong }));
-            assert_eq!((fields.user_id(USER_ID), fields.errors.len()), (None, 1));
+            assert_eq!((fields.user_id(USER_ID), fields.faults.named().len()), (None, 1));
         }
     }
 
@@ -216,7 +218,7 @@ mod tests {
         fields.whole(RATE_LIMIT, 1..=10);
         fields.whole(TIME_WINDOW, 1..=10);
         let faults: Vec<_> =
-            fields.errors.iter().map(|error| format!("{} {}", error.field, error.message)).collect();
+            fields.faults.named().iter().map(|error| format!("{} {}", error.field, error.message)).collect();
         assert_eq!(
             faults,
             [
