@@ -129,6 +129,11 @@ impl Authenticator {
         self.trusted_proxies.iter().any(|network| network.contains(ip))
     }
 
+    /// Who sent a request, as far as trusted proxies tell.
+    pub fn client_of(&self, request: &Request) -> IpAddr {
+        peer_client(request, &self.trusted_proxies)
+    }
+
     pub fn verifications(&self) -> u64 {
         self.principals().verifications()
     }
@@ -139,7 +144,7 @@ impl Authenticator {
 
     fn attempt(&self, request: &Request, user: String, password: Vec<u8>, digest: secret::Digest) -> Attempt {
         // Behind a proxy, one client's guesses must not lock the others out.
-        let client = ClientNetwork::of(peer_client(request, &self.trusted_proxies));
+        let client = ClientNetwork::of(self.client_of(request));
         Attempt { client, user, password, digest, request_id: request.extensions().get().cloned() }
     }
 

@@ -33,7 +33,7 @@ pub struct ClientAddr(pub SocketAddr);
 pub(crate) struct InvalidHead(pub ApiError);
 
 /// hyper's own, from which it may read more than one head at a time.
-const READ_BUFFER_BYTES: usize = 8 * 1024;
+pub(crate) const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 /// Tells all connections to finish what they are doing and close.
 #[derive(Debug, Default)]

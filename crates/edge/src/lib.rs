@@ -10,6 +10,7 @@
 mod accept;
 mod audit;
 mod auth;
+mod bodies;
 mod body;
 mod connection;
 mod cross_site;

@@ -27,6 +27,10 @@ pub struct Limits {
     /// Request line and header fields together.
     pub header_bytes_max: usize,
     pub body_bytes_max: usize,
+    /// Held of all request bodies that came in several pieces, from then until their requests are answered.
+    pub bodies_bytes_max: usize,
+    /// Of that, how many percent one client address may have; trusted proxies may have all.
+    pub bodies_per_client_percent: usize,
     /// The outermost object is depth 1.
     pub json_depth_max: usize,
     /// From the start of the shutdown until the remaining connections are cut.
