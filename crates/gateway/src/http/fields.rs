@@ -38,18 +38,40 @@ impl Name {
 pub struct Fields {
     object: Map<String, Value>,
     faults: Faults,
+    /// Names of fields that have a fault already and no value.
+    spoiled: Vec<String>,
+    /// What the header `Tidegate-Priority` says of every message.
+    claimed: Option<Lane>,
     /// They came in headers or a query, where a number is a text, too.
     as_texts: bool,
 }
 
 impl Fields {
     pub fn new(object: Map<String, Value>) -> Self {
-        Self { object, faults: Faults::default(), as_texts: false }
+        Self { object, faults: Faults::default(), spoiled: Vec::new(), claimed: None, as_texts: false }
     }
 
     /// The same of headers and queries.
     pub fn of_texts(object: Map<String, Value>) -> Self {
         Self { as_texts: true, ..Self::new(object) }
+    }
+
+    /// An object inside this one.
+    pub fn inner(&self, object: Map<String, Value>) -> Self {
+        Self { claimed: self.claimed, ..Self::new(object) }
+    }
+
+    /// What a header says, or its fault.
+    pub fn header<T>(&mut self, name: &'static str, read: Result<Option<T>, &'static str>) -> Option<T> {
+        read.unwrap_or_else(|wrong| {
+            self.fault_at(name, wrong);
+            None
+        })
+    }
+
+    /// From here on every lane that is read has to be the one that the header `Tidegate-Priority` says.
+    pub fn claim(&mut self, claimed: Result<Option<Lane>, &'static str>) {
+        self.claimed = self.header("Tidegate-Priority", claimed);
     }
 
     /// `1001` and `"1001"` are one user.
@@ -59,6 +81,9 @@ impl Fields {
             Value::Number(number) if number.is_u64() => number.to_string(),
             _ => return self.fault(name, "must be a string or a non-negative integer"),
         };
+        if !self.as_texts && !text.is_empty() && text.trim().is_empty() {
+            return self.fault(name, "must not be blank");
+        }
         UserId::new(&text).or_else(|wrong| self.fault(name, wrong.0).ok_or(())).ok()
     }
 
@@ -122,12 +147,20 @@ impl Fields {
 
     /// Normal when it is not given.
     pub fn lane(&mut self, name: Name) -> Option<Lane> {
-        match self.take(name) {
-            None | Some(Value::Null) => Some(Lane::default()),
-            Some(Value::String(text)) => {
-                text.to_ascii_lowercase().parse().or_else(|_| self.fault(name, LANES).ok_or(())).ok()
+        let lane = match self.take(name) {
+            None | Some(Value::Null) => Lane::default(),
+            Some(Value::String(text)) => match text.to_ascii_lowercase().parse() {
+                Ok(lane) => lane,
+                Err(_) => return self.fault(name, LANES),
+            },
+            Some(_) => return self.fault(name, LANES),
+        };
+        match self.claimed {
+            Some(claimed) if claimed != lane => {
+                let (claimed, is) = (claimed.as_str(), lane.as_str());
+                self.fault(name, &format!("is {is}, and the header Tidegate-Priority says {claimed}"))
             }
-            Some(_) => self.fault(name, LANES),
+            _ => Some(lane),
         }
     }
 
@@ -155,9 +188,23 @@ impl Fields {
 
     pub fn required(&mut self, name: Name) -> Option<Value> {
         match self.take(name) {
+            None | Some(Value::Null) if self.is_spoiled(name) => None,
             None | Some(Value::Null) => self.fault(name, "is missing"),
             value => value,
         }
+    }
+
+    /// A fault of a field that can't be read any further.
+    pub fn spoil(&mut self, name: &str, message: &str) {
+        self.object.remove(name);
+        if !self.spoiled.iter().any(|known| known == name) {
+            self.fault_at(name, message);
+            self.spoiled.push(name.to_owned());
+        }
+    }
+
+    fn is_spoiled(&self, name: Name) -> bool {
+        self.spoiled.iter().any(|known| known == name.camel || known == name.snake)
     }
 
     pub fn take(&mut self, name: Name) -> Option<Value> {
