@@ -34,7 +34,9 @@ impl Audit {
     /// `subject` names what was changed. It holds no message and no secret.
     pub fn record(&self, action: &'static str, subject: impl Display) {
         let principal = self.principal.as_deref().unwrap_or_default();
-        tracing::info!(target: AUDIT, principal, request_id = text(self.request_id.as_ref()), %subject, "{action}");
+        // As a text, which the log quotes and escapes: it may hold what a caller wrote.
+        let subject = &*subject.to_string();
+        tracing::info!(target: AUDIT, principal, request_id = text(self.request_id.as_ref()), subject, "{action}");
     }
 }
 

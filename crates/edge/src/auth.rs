@@ -129,6 +129,11 @@ impl Authenticator {
         self.trusted_proxies.iter().any(|network| network.contains(ip))
     }
 
+    /// Who sent a request, as far as trusted proxies tell.
+    pub fn client_of(&self, request: &Request) -> IpAddr {
+        peer_client(request, &self.trusted_proxies)
+    }
+
     pub fn verifications(&self) -> u64 {
         self.principals().verifications()
     }
@@ -139,7 +144,7 @@ impl Authenticator {
 
     fn attempt(&self, request: &Request, user: String, password: Vec<u8>, digest: secret::Digest) -> Attempt {
         // Behind a proxy, one client's guesses must not lock the others out.
-        let client = ClientNetwork::of(peer_client(request, &self.trusted_proxies));
+        let client = ClientNetwork::of(self.client_of(request));
         Attempt { client, user, password, digest, request_id: request.extensions().get().cloned() }
     }
 
@@ -191,19 +196,29 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     secret::hex(&secret::sha256(bytes))
 }
 
-/// A path as it may be logged: people look up an API key's bucket by the key itself.
+/// A path as it may be logged: people look up an API key's bucket by the key itself, and some put an inbox's token where
+/// its recipient belongs.
 pub(crate) fn masked(path: &str) -> Cow<'_, str> {
     let is_key =
         |segment: &str| percent_decode_str(segment).take(API_KEY_PREFIX.len()).eq(API_KEY_PREFIX.bytes());
-    if !path.split('/').any(is_key) {
+    let is_token = |segment: &str| {
+        segment.len() >= TOKEN_CHARS
+            && percent_decode_str(segment).count() == TOKEN_CHARS
+            && percent_decode_str(segment).all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    if !path.split('/').any(|segment| is_key(segment) || is_token(segment)) {
         return Cow::Borrowed(path);
     }
-    let shown = path.split('/').map(|segment| match is_key(segment) {
-        true => format!("{API_KEY_PREFIX}…"),
-        false => segment.to_owned(),
+    let shown = path.split('/').map(|segment| match (is_key(segment), is_token(segment)) {
+        (true, _) => format!("{API_KEY_PREFIX}…"),
+        (false, true) => "…".to_owned(),
+        (false, false) => segment.to_owned(),
     });
     Cow::Owned(shown.collect::<Vec<_>>().join("/"))
 }
+
+/// 32 bytes in base64url, as tokens of inboxes are written.
+const TOKEN_CHARS: usize = 43;
 
 /// The same for no credential, an unknown user, a wrong password and a wrong key.
 fn unauthenticated() -> ApiError {
@@ -250,6 +265,17 @@ mod tests {
         let (_, hash) = new_api_key().unwrap();
         let api_key_hashes = vec![hash];
         PrincipalSpec { name: "ben".into(), role: Role::User, password_hash: None, api_key_hashes }
+    }
+
+    #[test]
+    fn secrets_in_a_path_are_masked() {
+        let token = "aB3-_".repeat(9)[..TOKEN_CHARS].to_owned();
+        assert_eq!(masked(&format!("/inbox/{token}/messages")), "/inbox/…/messages");
+        assert_eq!(masked(&format!("/inbox/%61{}/messages", &token[1..])), "/inbox/…/messages");
+        assert_eq!(masked("/admin/policies/p/keys/tg_secret"), "/admin/policies/p/keys/tg_…");
+        for plain in [format!("/inbox/{token}x/messages"), "/inbox/ann/messages".to_owned()] {
+            assert_eq!(masked(&plain), plain);
+        }
     }
 
     #[test]

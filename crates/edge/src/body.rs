@@ -12,12 +12,15 @@ use http_body::Frame;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::bodies::BodyShare;
 use crate::{ApiError, Limits, json, tally};
+
+const BODIES_FULL_RETRY_MS: u64 = 1_000;
 
 /// Reads a JSON object, within the limits.
 pub async fn read_json(request: Request, limits: &Limits) -> Result<Map<String, Value>, ApiError> {
     let body = read_json_body(request, limits).await?;
-    json::parse_object(body.bytes(), limits.json_depth_max)
+    json::parse_object(body.bytes(), limits.json_bounds())
 }
 
 /// Reads a JSON object where there need not be any: an empty body is none, whatever type it claims to have. So is one
@@ -30,7 +33,7 @@ pub async fn read_optional_json(
     let body = read_body(request, limits).await?;
     match (body.is_empty() || !typed, json) {
         (true, _) => Ok(None),
-        (false, true) => json::parse_object(&body, limits.json_depth_max).map(Some),
+        (false, true) => json::parse_object(&body, limits.json_bounds()).map(Some),
         (false, false) => Err(not_json()),
     }
 }
@@ -42,7 +45,7 @@ pub async fn read_json_or_array(
     array_as: &str,
 ) -> Result<Map<String, Value>, ApiError> {
     let body = read_json_body(request, limits).await?;
-    json::parse_object_or_array(body.bytes(), limits.json_depth_max, array_as)
+    json::parse_object_or_array(body.bytes(), limits.json_bounds(), array_as)
 }
 
 async fn read_json_body(request: Request, limits: &Limits) -> Result<Arrived, ApiError> {
@@ -78,8 +81,10 @@ impl Arrived {
     }
 }
 
-/// A length that is declared too large is refused before anything is read.
-async fn arrive(request: Request, limits: &Limits) -> Result<Arrived, ApiError> {
+/// A length that is declared too large is refused before anything is read. What comes in several pieces is counted with
+/// all other bodies that are held; a piece alone lies in the connection's read buffer.
+async fn arrive(mut request: Request, limits: &Limits) -> Result<Arrived, ApiError> {
+    let share = request.extensions_mut().remove::<BodyShare>();
     let mut body = request.into_body();
     let max = limits.body_bytes_max;
     if usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX) > max {
@@ -98,6 +103,10 @@ async fn arrive(request: Request, limits: &Limits) -> Result<Arrived, ApiError> 
         if first.is_empty() && whole.is_empty() {
             first = data;
         } else {
+            let bytes = first.len() + whole.len() + data.len();
+            if share.as_ref().is_some_and(|share| !share.grow(bytes, max)) {
+                return Err(bodies_full());
+            }
             if whole.is_empty() {
                 whole = BytesMut::with_capacity(declared);
             }
@@ -166,6 +175,13 @@ fn too_large(max: usize) -> ApiError {
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
 }
 
+fn bodies_full() -> ApiError {
+    tally::refused("bodies_full");
+    let message = "too many bytes of request bodies are held, in all or from this address";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "bodies_full", message)
+        .retry_after_ms(BODIES_FULL_RETRY_MS)
+}
+
 fn timed_out() -> ApiError {
     tally::refused("body_timeout");
     ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body took too long to arrive")
@@ -211,6 +227,8 @@ mod tests {
             write_timeout: second,
             header_bytes_max: 1_000,
             body_bytes_max: 1_000,
+            bodies_bytes_max: 1 << 20,
+            bodies_per_client_percent: 100,
             json_depth_max: 1,
             drain_timeout: second,
         };

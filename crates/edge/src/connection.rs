@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
 use http::Request;
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{ALLOW, CONNECTION, HeaderValue};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -33,7 +33,7 @@ pub struct ClientAddr(pub SocketAddr);
 pub(crate) struct InvalidHead(pub ApiError);
 
 /// hyper's own, from which it may read more than one head at a time.
-const READ_BUFFER_BYTES: usize = 8 * 1024;
+pub(crate) const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 /// Tells all connections to finish what they are doing and close.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ pub(crate) async fn run(
     let faults = Arc::<Faults>::default();
     let sent = Sent::default();
     let io = DeadlineIo::new(stream, meter.clone(), sent.clone());
-    let io = Wire::new(io, meter.clone(), limits.head_read_bytes_max(), faults.clone());
+    let io = Wire::new(io, meter.clone(), &limits, faults.clone());
     let (heads, draining) = (meter.clone(), drain.clone());
     let service = service_fn(move |request| {
         let closing = draining.begun.load(Ordering::Acquire);
@@ -136,13 +136,19 @@ fn answer(
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ClientAddr(client));
     request.extensions_mut().insert(sent);
-    if let Some(fault) = faults.of_next_request() {
+    let fault = faults.of_next_request();
+    let is_stand_in = fault.is_some();
+    if let Some(fault) = fault {
         request.extensions_mut().insert(InvalidHead(fault));
     }
     let response = app.clone().call(request);
     let meter = meter.clone();
     async move {
         let mut response = response.await?;
+        if is_stand_in {
+            // The router's, about the method and the target that stand in for what was sent.
+            response.headers_mut().remove(ALLOW);
+        }
         if closing {
             // hyper says so itself in answers to requests that came before the drain, but has not been told yet when the
             // rest of a head comes after.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::Route;
@@ -22,8 +23,10 @@ use tower::service_fn;
 use tracing::Instrument;
 
 use crate::auth::{Access, Attempt, Authenticator, is_probe, masked};
-use crate::connection::InvalidHead;
+use crate::bodies::{Bodies, BodyShare};
+use crate::connection::{InvalidHead, READ_BUFFER_BYTES};
 use crate::error::render::{self, render};
+use crate::network::ClientNetwork;
 use crate::policies::Question;
 use crate::request_id::{RequestId, RequestIds, X_REQUEST_ID};
 use crate::tally::{self, Tally};
@@ -43,6 +46,7 @@ struct Inner {
     open: bool,
     authenticator: Arc<Authenticator>,
     gate: Option<PolicyGate>,
+    bodies: Arc<Bodies>,
     request_ids: RequestIds,
     tally: Tally,
 }
@@ -64,6 +68,8 @@ struct Exchange {
     method: Method,
     uri: Uri,
     started: Instant,
+    /// Given back with the answer.
+    _share: Option<BodyShare>,
 }
 
 impl Edge {
@@ -84,7 +90,10 @@ impl Edge {
         let trusted_proxies = gate.as_ref().map(|gate| gate.trusted_proxies().to_vec()).unwrap_or_default();
         let authenticator = Arc::new(Authenticator::new(principals, trusted_proxies, clock.clone()));
         let (request_ids, tally) = (RequestIds::new(), Tally::new());
-        Self { inner: Arc::new(Inner { limits, clock, open, authenticator, gate, request_ids, tally }) }
+        let bodies = Bodies::new(&limits);
+        Self {
+            inner: Arc::new(Inner { limits, clock, open, authenticator, gate, bodies, request_ids, tally }),
+        }
     }
 
     /// The same routes, behind the edge. Routes added afterwards are not.
@@ -138,9 +147,25 @@ impl Inner {
         let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
         let (method, uri) = (request.method().clone(), request.uri().clone());
         request.extensions_mut().insert(RequestId(id.clone()));
+        let share = self.share_of(&request);
+        if let Some(share) = &share {
+            request.extensions_mut().insert(share.clone());
+        }
         let step = span.in_scope(|| self.step(request, route));
-        let exchange = Exchange { edge: self, id, method, uri, started };
+        let exchange = Exchange { edge: self, id, method, uri, started, _share: share };
         finish(step, exchange).instrument(span)
+    }
+
+    /// None where no more comes than a connection's read buffer holds, as with most requests.
+    fn share_of(&self, request: &Request) -> Option<BodyShare> {
+        let body = request.body();
+        if body.is_end_stream() || body.size_hint().upper().is_some_and(|max| max <= READ_BUFFER_BYTES as u64)
+        {
+            return None;
+        }
+        let client = self.authenticator.client_of(request);
+        let is_proxy = self.authenticator.is_trusted_proxy(client);
+        Some(self.bodies.share((!is_proxy).then(|| ClientNetwork::of(client))))
     }
 
     fn step(&self, request: Request, route: &mut Route) -> Step {

@@ -7,9 +7,12 @@ use http::header::{HeaderName, HeaderValue};
 use http::{Extensions, StatusCode};
 use serde_json::Value;
 
+mod faults;
 pub(crate) mod render;
 
-/// What a message says about wrong fields; all of them are listed beside it.
+pub use self::faults::{Faults, FieldError};
+
+/// What a message says about wrong fields; more of them are listed beside it.
 const FAULTS_TOLD_MAX: usize = 5;
 const FIELD_CHARS_MAX: usize = 64;
 const FAULT_CHARS_MAX: usize = 200;
@@ -22,19 +25,12 @@ const FAULT_CHARS_MAX: usize = 200;
 #[derive(Clone, Debug)]
 pub struct ApiError(Box<Parts>);
 
-/// One wrong field of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldError {
-    pub field: String,
-    pub message: String,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
     pub status: StatusCode,
     pub code: &'static str,
     pub message: String,
-    pub fields: Vec<FieldError>,
+    pub faults: Faults,
     pub retry_after_ms: Option<u64>,
     pub extra: Vec<(Cow<'static, str>, Value)>,
     pub cause: Option<String>,
@@ -58,7 +54,7 @@ impl ApiError {
             status,
             code,
             message: message.into(),
-            fields: Vec::new(),
+            faults: Faults::default(),
             retry_after_ms: None,
             extra: Vec::new(),
             cause: None,
@@ -70,10 +66,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// 400 that names every wrong field, and the first few in its message too.
-    pub fn invalid_fields(fields: Vec<FieldError>) -> Self {
-        let mut error = Self::bad_request("invalid_request", faults(&fields));
-        error.0.fields = fields;
+    /// 400 that names the wrong fields, as many as [`Faults`] holds, and the first few in its message too.
+    pub fn invalid_fields(faults: impl Into<Faults>) -> Self {
+        let faults = faults.into();
+        let mut error = Self::bad_request("invalid_request", told(&faults));
+        error.0.faults = faults;
         error
     }
 
@@ -135,29 +132,23 @@ impl ApiError {
     }
 
     pub fn fields(&self) -> &[FieldError] {
-        &self.0.fields
+        self.0.faults.named()
     }
 }
 
 /// In words, for who reads the message alone. Names may be the caller's own, so each is cut short.
-fn faults(fields: &[FieldError]) -> String {
+fn told(faults: &Faults) -> String {
     let mut text = "the request has invalid fields".to_owned();
-    for (place, FieldError { field, message }) in fields.iter().take(FAULTS_TOLD_MAX).enumerate() {
+    for (place, FieldError { field, message }) in faults.named().iter().take(FAULTS_TOLD_MAX).enumerate() {
         text.push_str(if place == 0 { ": " } else { "; " });
         text.extend(field.chars().take(FIELD_CHARS_MAX));
         text.push(' ');
         text.extend(message.chars().take(FAULT_CHARS_MAX));
     }
-    if let Some(more @ 1..) = fields.len().checked_sub(FAULTS_TOLD_MAX) {
+    if let Some(more @ 1..) = (faults.named().len() + faults.omitted()).checked_sub(FAULTS_TOLD_MAX) {
         text.push_str(&format!("; and {more} more"));
     }
     text
-}
-
-impl FieldError {
-    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { field: field.into(), message: message.into() }
-    }
 }
 
 impl fmt::Display for ApiError {
@@ -195,6 +186,8 @@ mod tests {
         assert!(faults(5).message().ends_with("a is missing"));
         assert!(faults(7).message().ends_with("; a is missing; and 2 more"));
         assert_eq!(faults(7).fields().len(), 7);
+        assert!(faults(107).message().ends_with("; a is missing; and 102 more"));
+        assert_eq!(faults(107).fields().len(), 100);
     }
 
     #[test]

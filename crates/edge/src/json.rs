@@ -7,9 +7,17 @@ use crate::ApiError;
 
 const KEY_CHARS_SHOWN_MAX: usize = 64;
 
-/// Parses an object, strictly: UTF-8, bounded depth, no key twice (two parsers would pick different values).
-pub(crate) fn parse_object(body: &[u8], depth_max: usize) -> Result<Map<String, Value>, ApiError> {
-    match parse(body, depth_max)? {
+/// What a text may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub depth_max: usize,
+    /// A value takes tens of bytes once it is read, and two in the text.
+    pub values_max: usize,
+}
+
+/// Parses an object, strictly: UTF-8, within the bounds, no key twice (two parsers would pick different values).
+pub(crate) fn parse_object(body: &[u8], bounds: Bounds) -> Result<Map<String, Value>, ApiError> {
+    match parse(body, bounds)? {
         Value::Object(object) => Ok(object),
         _ => Err(malformed("the body has to be a JSON object")),
     }
@@ -18,21 +26,26 @@ pub(crate) fn parse_object(body: &[u8], depth_max: usize) -> Result<Map<String, 
 /// The same for an object, or for an array, which then stands under `array_as`.
 pub(crate) fn parse_object_or_array(
     body: &[u8],
-    depth_max: usize,
+    bounds: Bounds,
     array_as: &str,
 ) -> Result<Map<String, Value>, ApiError> {
-    match parse(body, depth_max)? {
+    match parse(body, bounds)? {
         Value::Object(object) => Ok(object),
         array @ Value::Array(_) => Ok([(array_as.to_owned(), array)].into_iter().collect()),
         _ => Err(malformed("the body has to be a JSON array or object")),
     }
 }
 
-fn parse(body: &[u8], depth_max: usize) -> Result<Value, ApiError> {
+fn parse(body: &[u8], Bounds { depth_max, values_max }: Bounds) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(body).map_err(|_| malformed("the body is not valid UTF-8"))?;
-    if depth(text) > depth_max {
+    let (depth, values) = measure(text);
+    if depth > depth_max {
         let message = format!("the JSON is nested deeper than {depth_max} levels");
         return Err(ApiError::bad_request("json_too_deep", message));
+    }
+    if values > values_max {
+        let message = format!("the JSON holds more than {values_max} values");
+        return Err(ApiError::bad_request("json_too_many_values", message));
     }
     let mut parser = serde_json::Deserializer::from_str(text);
     let value = Strict.deserialize(&mut parser).and_then(|value| parser.end().map(|()| value));
@@ -43,10 +56,10 @@ fn malformed(message: impl Into<String>) -> ApiError {
     ApiError::bad_request("malformed_json", message)
 }
 
-/// The deepest nesting, found before anything is built from the text. On text that is not JSON it is some
-/// number; the parser has the last word.
-fn depth(text: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
+/// The deepest nesting, and no fewer values than there are (an empty array counts as two), found before anything is
+/// built from the text. On text that is not JSON they are some numbers; the parser has the last word.
+fn measure(text: &str) -> (usize, usize) {
+    let (mut depth, mut deepest, mut values) = (0_usize, 0, 1);
     let (mut in_string, mut escaped) = (false, false);
     for byte in text.bytes() {
         match byte {
@@ -54,7 +67,9 @@ fn depth(text: &str) -> usize {
             b'\\' if in_string => escaped = true,
             b'"' => in_string = !in_string,
             _ if in_string => {}
+            b',' => values += 1,
             b'{' | b'[' => {
+                values += 1;
                 depth += 1;
                 deepest = deepest.max(depth);
             }
@@ -62,7 +77,7 @@ fn depth(text: &str) -> usize {
             _ => {}
         }
     }
-    deepest
+    (deepest, values)
 }
 
 /// Any JSON value, as `Value` itself is read, except that a repeated key is an error.
@@ -137,8 +152,10 @@ impl<'de> Visitor<'de> for Strict {
 mod tests {
     use super::*;
 
+    const BOUNDS: Bounds = Bounds { depth_max: 4, values_max: 20 };
+
     fn code(body: &[u8]) -> (&'static str, String) {
-        let error = parse_object(body, 4).unwrap_err();
+        let error = parse_object(body, BOUNDS).unwrap_err();
         (error.code(), error.message().to_owned())
     }
 
@@ -146,12 +163,12 @@ mod tests {
     fn objects_are_read_as_serde_json_reads_them() {
         let text = r#"{"a":[1,-2,3.5,null,true,"\u00e4\"{["],"b":{"c":18446744073709551615}}"#;
         let expected: Value = serde_json::from_str(text).unwrap();
-        assert_eq!(Value::Object(parse_object(text.as_bytes(), 4).unwrap()), expected);
+        assert_eq!(Value::Object(parse_object(text.as_bytes(), BOUNDS).unwrap()), expected);
     }
 
     #[test]
     fn an_array_may_stand_for_an_object_with_that_member() {
-        let read = |text: &str| parse_object_or_array(text.as_bytes(), 4, "items").map(Value::Object);
+        let read = |text: &str| parse_object_or_array(text.as_bytes(), BOUNDS, "items").map(Value::Object);
         assert_eq!(read("[1]").unwrap(), serde_json::json!({"items": [1]}));
         assert_eq!(read(r#"{"items":[1]}"#).unwrap(), serde_json::json!({"items": [1]}));
         assert_eq!(read("1").unwrap_err().code(), "malformed_json");
@@ -177,10 +194,20 @@ mod tests {
 
     #[test]
     fn depth_counts_brackets_outside_of_strings() {
-        assert!(parse_object(br#"{"a":{"b":{"c":{}}}}"#, 4).is_ok());
+        assert!(parse_object(br#"{"a":{"b":{"c":{}}}}"#, BOUNDS).is_ok());
         assert_eq!(code(br#"{"a":{"b":{"c":[[]]}}}"#).0, "json_too_deep");
-        assert!(parse_object(br#"{"a":"[[[[[\"[[[[[\\"}"#, 4).is_ok());
+        assert!(parse_object(br#"{"a":"[[[[[\"[[[[[\\"}"#, BOUNDS).is_ok());
         let deep = "[".repeat(1_000_000);
         assert_eq!(code(deep.as_bytes()).0, "json_too_deep");
+    }
+
+    #[test]
+    fn values_are_bounded_before_any_is_built() {
+        assert!(parse_object(format!("{{\"a\":[0{}]}}", ",0".repeat(17)).as_bytes(), BOUNDS).is_ok());
+        assert!(parse_object(format!("{{\"a\":\"{}\"}}", ",[{".repeat(50)).as_bytes(), BOUNDS).is_ok());
+        for many in [format!("[0{}]", ",0".repeat(30)), format!("[{{}}{}]", ",{}".repeat(30)), ",".repeat(30)]
+        {
+            assert_eq!(code(many.as_bytes()).0, "json_too_many_values", "{many}");
+        }
     }
 }

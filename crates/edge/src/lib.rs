@@ -10,6 +10,7 @@
 mod accept;
 mod audit;
 mod auth;
+mod bodies;
 mod body;
 mod connection;
 mod cross_site;
@@ -34,7 +35,7 @@ pub use auth::{Principal, PrincipalSpec, Principals, Role, check_password_hash, 
 pub use body::{read_body, read_json, read_json_or_array, read_optional_json};
 pub use connection::ClientAddr;
 pub use edge::Edge;
-pub use error::{ApiError, FieldError};
+pub use error::{ApiError, Faults, FieldError};
 pub use held::hold_until_sent;
 pub use limits::{Limits, bind_is_loopback};
 pub use policies::{Cidr, GateOptions, HeaderStyle, PRIORITY, PolicyGate};

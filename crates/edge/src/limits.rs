@@ -1,6 +1,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::json::Bounds;
+
+const BYTES_PER_JSON_VALUE: usize = 16;
+const JSON_VALUES_MIN: usize = 4_096;
+
 /// What one client may take: connections, bytes and time. There is no default here; the configuration
 /// is the one place that states values.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +27,10 @@ pub struct Limits {
     /// Request line and header fields together.
     pub header_bytes_max: usize,
     pub body_bytes_max: usize,
+    /// Held of all request bodies that came in several pieces, from then until their requests are answered.
+    pub bodies_bytes_max: usize,
+    /// Of that, how many percent one client address may have; trusted proxies may have all.
+    pub bodies_per_client_percent: usize,
     /// The outermost object is depth 1.
     pub json_depth_max: usize,
     /// From the start of the shutdown until the remaining connections are cut.
@@ -31,6 +40,13 @@ pub struct Limits {
 impl Limits {
     pub(crate) fn connections_per_client_max(&self) -> usize {
         (self.connections_max.saturating_mul(self.connections_per_client_percent) / 100).max(1)
+    }
+
+    /// So many values that no request of ours comes near, even one of thousands of short messages, and so few that what
+    /// is built of them stays within some times the body.
+    pub(crate) fn json_bounds(&self) -> Bounds {
+        let values_max = (self.body_bytes_max / BYTES_PER_JSON_VALUE).max(JSON_VALUES_MIN);
+        Bounds { depth_max: self.json_depth_max, values_max }
     }
 
     /// What is read of one head. Above [`Self::header_bytes_max`], so that most heads that are too large are read to

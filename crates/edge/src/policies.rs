@@ -92,11 +92,12 @@ impl PolicyGate {
     }
 
     /// The same of a request that is refused before anything is known about it but its address. It counts there: else
-    /// guessing credentials and sending nonsense would be free.
+    /// guessing credentials and sending nonsense would be free. No priority exempts it: it brings no message.
     pub(crate) fn ask_by_address(&self, request: &Request) -> Option<Question> {
         let by_address = |policy: &Policy| matches!(policy.key, KeyStrategy::Ip);
         // An address is never missing.
-        self.ask_those(request, None, by_address).unwrap_or_default()
+        let question = self.ask_those(request, None, by_address).unwrap_or_default();
+        question.map(|question| Question { urgent: false, ..question })
     }
 
     fn ask_those(
@@ -115,7 +116,10 @@ impl PolicyGate {
             }
         }
         let debug = !asked.is_empty() && wants_debug(request.headers());
-        let urgent = (self.options.prioritized)(path) && method == "POST" && claims_high(request.headers());
+        // By the path as it came: no route takes it otherwise encoded.
+        let urgent = (self.options.prioritized)(request.uri().path())
+            && method == "POST"
+            && claims_high(request.headers());
         Ok((!asked.is_empty()).then(|| Question { in_force, asked, urgent, debug }))
     }
 

@@ -15,8 +15,8 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::requests::{Fault, Requests};
-use crate::ApiError;
 use crate::deadline::{DeadlineIo, Meter};
+use crate::{ApiError, Limits};
 
 /// A socket that hands on whole heads, and only valid ones.
 ///
@@ -70,8 +70,8 @@ impl Faults {
 }
 
 impl Wire {
-    pub fn new(io: DeadlineIo, meter: Arc<Meter>, head_bytes_max: usize, faults: Arc<Faults>) -> Self {
-        let requests = Requests::new(head_bytes_max);
+    pub fn new(io: DeadlineIo, meter: Arc<Meter>, limits: &Limits, faults: Arc<Faults>) -> Self {
+        let requests = Requests::new(limits.head_read_bytes_max(), limits.header_bytes_max);
         Self { io, meter, requests, held: BytesMut::new(), ready: 0, faults, over: None }
     }
 

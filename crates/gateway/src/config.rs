@@ -230,6 +230,8 @@ fn read_limits(reader: &mut Reader<'_>) -> Limits {
         // hyper refuses a read buffer below 8 KiB.
         header_bytes_max: reader.size("server.header_bytes_max", 8_192..=1_048_576),
         body_bytes_max: reader.size("server.body_bytes_max", 64..=GIB),
+        bodies_bytes_max: reader.size("server.bodies_bytes_max", 65_536..=1_024 * GIB),
+        bodies_per_client_percent: reader.size("server.bodies_per_client_percent", 1..=100),
         json_depth_max: reader.size("server.json_depth_max", 1..=100),
         drain_timeout: reader.millis("server.drain_timeout_ms", 0..=MS_MAX),
     }

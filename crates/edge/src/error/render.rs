@@ -65,10 +65,15 @@ fn text(parts: &Parts, path: &str, now: Timestamp) -> String {
     push_str(&mut out, path);
     out.push_str(",\"code\":");
     push_str(&mut out, parts.code);
-    if !parts.fields.is_empty() {
-        let fields = parts.fields.iter().map(|f| serde_json::json!({"field": f.field, "message": f.message}));
+    if !parts.faults.is_empty() {
+        let fields =
+            parts.faults.named().iter().map(|f| serde_json::json!({"field": f.field, "message": f.message}));
         out.push_str(",\"fields\":");
         out.push_str(&Value::Array(fields.collect()).to_string());
+        if parts.faults.omitted() > 0 {
+            out.push_str(",\"fieldsOmitted\":");
+            out.push_str(&parts.faults.omitted().to_string());
+        }
     }
     if let Some(ms) = parts.retry_after_ms {
         out.push_str(",\"retryAfterMs\":");
@@ -138,5 +143,12 @@ mod tests {
              \"retryAfterMs\":1500,\"quota\":\"1001\"}"
         );
         serde_json::from_str::<Value>(&text).unwrap();
+    }
+
+    #[test]
+    fn faults_that_are_not_named_are_counted_in_the_body() {
+        let error = ApiError::invalid_fields(vec![FieldError::new("a", "is wrong"); 103]);
+        let body: Value = serde_json::from_str(&body(&error, "/", Timestamp::from_millis(0))).unwrap();
+        assert_eq!((body["fields"].as_array().map(Vec::len), &body["fieldsOmitted"]), (Some(100), &3.into()));
     }
 }

@@ -114,6 +114,8 @@ async fn ask_for(path: &str, fail: FailStrategy) -> (Response, String) {
         write_timeout: second,
         header_bytes_max: 8_192,
         body_bytes_max: 8_192,
+        bodies_bytes_max: 1 << 20,
+        bodies_per_client_percent: 100,
         json_depth_max: 8,
         drain_timeout: second,
     };

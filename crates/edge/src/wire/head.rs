@@ -80,8 +80,8 @@ pub(super) fn stand_in(bytes: &[u8]) -> Vec<u8> {
     format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").into_bytes()
 }
 
-pub(super) fn too_large(head_bytes_max: usize) -> ApiError {
-    let message = format!("the header is larger than {head_bytes_max} bytes");
+pub(super) fn too_large(header_bytes_max: usize) -> ApiError {
+    let message = format!("the header is larger than {header_bytes_max} bytes");
     ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", message)
 }
 
@@ -117,8 +117,8 @@ fn check_target(target: &str) -> Result<(), ApiError> {
     Err(invalid("the target is not valid"))
 }
 
-/// By the rules of RFC 9112 6.3, as hyper has them. `Transfer-Encoding` wins over `Content-Length`, and the connection
-/// is then closed after the answer.
+/// By the rules of RFC 9112 6.3, as hyper has them, save that `Transfer-Encoding` and `Content-Length` do not go together:
+/// a proxy in front could have gone by the other one, and no client has a reason to send both.
 fn framing(fields: &[Header<'_>], is_http_11: bool) -> Result<Framing, ApiError> {
     let (mut length, mut chunked) = (None, None);
     for field in fields {
@@ -134,7 +134,11 @@ fn framing(fields: &[Header<'_>], is_http_11: bool) -> Result<Framing, ApiError>
         }
     }
     match (chunked, length) {
-        (Some(true), _) => Ok(Framing::Chunked),
+        (Some(true), None) => Ok(Framing::Chunked),
+        (Some(true), Some(_)) => {
+            let message = "Content-Length does not go with Transfer-Encoding";
+            Err(ApiError::bad_request("invalid_content_length", message))
+        }
         (Some(false), _) => {
             let message = "the only transfer encoding is chunked, in HTTP/1.1";
             Err(ApiError::bad_request("invalid_transfer_encoding", message))

@@ -10,7 +10,10 @@ const BLANK_BYTES_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Requests {
     at: At,
+    /// What is read of one head.
     head_bytes_max: usize,
+    /// What a head may have, as callers are told.
+    header_bytes_max: usize,
     /// Heads that were found to be valid.
     pub heads: u64,
 }
@@ -32,8 +35,8 @@ pub(super) enum Fault {
 }
 
 impl Requests {
-    pub fn new(head_bytes_max: usize) -> Self {
-        Self { at: At::START, head_bytes_max, heads: 0 }
+    pub fn new(head_bytes_max: usize, header_bytes_max: usize) -> Self {
+        Self { at: At::START, head_bytes_max, header_bytes_max, heads: 0 }
     }
 
     /// How many of the bytes can be handed on. The rest is the beginning of a head; it has to come again, with more bytes
@@ -89,11 +92,11 @@ impl Requests {
             return if bytes.len() < self.head_bytes_max {
                 Ok(0)
             } else {
-                Err(head::too_large(self.head_bytes_max))
+                Err(head::too_large(self.header_bytes_max))
             };
         };
         if end > self.head_bytes_max {
-            return Err(head::too_large(self.head_bytes_max));
+            return Err(head::too_large(self.header_bytes_max));
         }
         self.at = match head::check(&bytes[..end])? {
             Framing::Length(0) => At::START,
@@ -117,7 +120,7 @@ mod tests {
 
     /// Feeds the bytes in pieces of so many; what was handed on, how many heads, and the fault.
     fn feed(bytes: &str, piece: usize) -> (String, u64, Option<Fault>) {
-        let mut requests = Requests::new(200);
+        let mut requests = Requests::new(200, 100);
         let (mut handed, mut held) = (Vec::new(), Vec::new());
         for piece in bytes.as_bytes().chunks(piece) {
             held.extend_from_slice(piece);
@@ -164,7 +167,8 @@ mod tests {
         }
         let (_, heads, fault) = feed(&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(300)), 10);
         assert!(
-            matches!(&fault, Some(Fault::Head(error)) if error.status() == 431) && heads == 0,
+            matches!(&fault, Some(Fault::Head(error)) if error.status() == 431 && error.message().contains(" 100 "))
+                && heads == 0,
             "{fault:?}"
         );
         let (_, heads, fault) = feed("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\n", 10);

@@ -94,3 +94,11 @@ async fn an_api_key_in_a_path_is_not_logged() {
         assert!(text.contains(expected), "{expected}: {text}");
     }
 }
+
+#[test]
+fn the_subject_of_an_audit_line_is_quoted_and_escaped() {
+    let (lines, _listening) = listen(Level::INFO);
+    tidegate_edge::Audit::of_signal("SIGHUP").record("quota set", "al\u{202e}ice\nbob\u{200b}");
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("subject=\"al\\u{202e}ice\\nbob\\u{200b}\""), "{text}");
+}

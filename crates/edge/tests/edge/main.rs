@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod auth;
+mod bodies;
 mod client;
 mod connections;
 mod cross_site;

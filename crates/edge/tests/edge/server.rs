@@ -56,6 +56,8 @@ pub fn limits() -> Limits {
         write_timeout: long,
         header_bytes_max: 8 * 1024,
         body_bytes_max: 1_000,
+        bodies_bytes_max: 1 << 20,
+        bodies_per_client_percent: 100,
         json_depth_max: 8,
         drain_timeout: long,
     }

@@ -44,7 +44,7 @@ async fn list(
     request: Request,
 ) -> Result<Response, ApiError> {
     check(&principal)?;
-    let mut fields = query::fields(request.uri())?;
+    let mut fields = query::fields(request.uri());
     let (filter, limit, after) = (read_filter(&mut fields), page_size(&mut fields), cursor(&mut fields));
     fields.finish()?;
     let (Some(mut filter), Some(max), Some(after)) = (filter, limit, after) else {

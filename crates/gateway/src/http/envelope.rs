@@ -21,6 +21,14 @@ pub const SECONDS_MAX: u64 = 31_536_000;
 pub const NO_RECIPIENT: &str =
     "is missing: devices read the messages of this queue, each those of its recipient";
 
+/// A recipient of a new message. Look-ups take a blank one: there may be messages from before it was refused.
+pub fn recipient(text: &str) -> Result<Recipient, &'static str> {
+    match text.is_empty() || !text.trim().is_empty() {
+        true => Recipient::new(text).map_err(|wrong| wrong.0),
+        false => Err("must not be blank"),
+    }
+}
+
 pub fn needs_recipient(gateway: &Gateway, queue: &QueueName) -> bool {
     gateway.queue_settings.of(queue).outlet == Outlet::Channel(ChannelKind::Inbox)
 }
@@ -43,7 +51,7 @@ pub struct Envelope {
 impl Envelope {
     /// The fields that every way in knows. A fault in any of them stands in `fields`.
     pub fn read(fields: &mut Fields) -> Option<Self> {
-        let recipient = fields.optional(RECIPIENT, Recipient::new);
+        let recipient = fields.optional(RECIPIENT, recipient);
         let lane = fields.lane(PRIORITY);
         let delay_s = fields.count(DELAY_SECONDS, 0..=SECONDS_MAX);
         let scheduled_at = fields.optional(SCHEDULED_AT, instant);

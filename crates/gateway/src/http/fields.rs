@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 use tidegate_domain::{Lane, UserId};
-use tidegate_edge::{ApiError, FieldError};
+use tidegate_edge::{ApiError, Faults};
 
 /// A field's name, and the other spelling under which it is accepted.
 #[derive(Debug, Clone, Copy)]
@@ -33,23 +33,45 @@ impl Name {
     }
 }
 
-/// Reads a JSON object field by field and keeps every fault, so that one answer names them all.
+/// Reads a JSON object field by field and keeps every fault, so that one answer names them all, within a bound.
 #[derive(Debug)]
 pub struct Fields {
     object: Map<String, Value>,
-    errors: Vec<FieldError>,
+    faults: Faults,
+    /// Names of fields that have a fault already and no value.
+    spoiled: Vec<String>,
+    /// What the header `Tidegate-Priority` says of every message.
+    claimed: Option<Lane>,
     /// They came in headers or a query, where a number is a text, too.
     as_texts: bool,
 }
 
 impl Fields {
     pub fn new(object: Map<String, Value>) -> Self {
-        Self { object, errors: Vec::new(), as_texts: false }
+        Self { object, faults: Faults::default(), spoiled: Vec::new(), claimed: None, as_texts: false }
     }
 
     /// The same of headers and queries.
     pub fn of_texts(object: Map<String, Value>) -> Self {
         Self { as_texts: true, ..Self::new(object) }
+    }
+
+    /// An object inside this one.
+    pub fn inner(&self, object: Map<String, Value>) -> Self {
+        Self { claimed: self.claimed, ..Self::new(object) }
+    }
+
+    /// What a header says, or its fault.
+    pub fn header<T>(&mut self, name: &'static str, read: Result<Option<T>, &'static str>) -> Option<T> {
+        read.unwrap_or_else(|wrong| {
+            self.fault_at(name, wrong);
+            None
+        })
+    }
+
+    /// From here on every lane that is read has to be the one that the header `Tidegate-Priority` says.
+    pub fn claim(&mut self, claimed: Result<Option<Lane>, &'static str>) {
+        self.claimed = self.header("Tidegate-Priority", claimed);
     }
 
     /// `1001` and `"1001"` are one user.
@@ -59,6 +81,9 @@ impl Fields {
             Value::Number(number) if number.is_u64() => number.to_string(),
             _ => return self.fault(name, "must be a string or a non-negative integer"),
         };
+        if !self.as_texts && !text.is_empty() && text.trim().is_empty() {
+            return self.fault(name, "must not be blank");
+        }
         UserId::new(&text).or_else(|wrong| self.fault(name, wrong.0).ok_or(())).ok()
     }
 
@@ -122,40 +147,64 @@ impl Fields {
 
     /// Normal when it is not given.
     pub fn lane(&mut self, name: Name) -> Option<Lane> {
-        match self.take(name) {
-            None | Some(Value::Null) => Some(Lane::default()),
-            Some(Value::String(text)) => {
-                text.to_ascii_lowercase().parse().or_else(|_| self.fault(name, LANES).ok_or(())).ok()
+        let lane = match self.take(name) {
+            None | Some(Value::Null) => Lane::default(),
+            Some(Value::String(text)) => match text.to_ascii_lowercase().parse() {
+                Ok(lane) => lane,
+                Err(_) => return self.fault(name, LANES),
+            },
+            Some(_) => return self.fault(name, LANES),
+        };
+        match self.claimed {
+            Some(claimed) if claimed != lane => {
+                let (claimed, is) = (claimed.as_str(), lane.as_str());
+                self.fault(name, &format!("is {is}, and the header Tidegate-Priority says {claimed}"))
             }
-            Some(_) => self.fault(name, LANES),
+            _ => Some(lane),
         }
     }
 
     /// Whatever is left was not asked for: a misspelt optional field must not pass silently.
     pub fn finish(mut self) -> Result<(), ApiError> {
-        for (field, _) in std::mem::take(&mut self.object) {
-            self.errors.push(FieldError::new(field, STRANGER));
-        }
-        if self.errors.is_empty() { Ok(()) } else { Err(ApiError::invalid_fields(self.errors)) }
+        self.refuse_strangers();
+        if self.faults.is_empty() { Ok(()) } else { Err(ApiError::invalid_fields(self.faults)) }
     }
 
     /// Takes over the faults of an object inside this one, and whatever nobody asked it for.
-    pub fn absorb(&mut self, inner: Self, place: impl Display) {
-        let strangers = inner.object.into_iter().map(|(field, _)| FieldError::new(field, STRANGER));
-        for error in inner.errors.into_iter().chain(strangers) {
-            self.errors.push(FieldError::new(format!("{place}.{}", error.field), error.message));
-        }
+    pub fn absorb(&mut self, mut inner: Self, place: impl Display) {
+        inner.refuse_strangers();
+        self.faults.append(inner.faults, place);
     }
 
     pub fn fault_at(&mut self, place: impl Display, message: &str) {
-        self.errors.push(FieldError::new(place.to_string(), message));
+        self.faults.push(place, message);
+    }
+
+    fn refuse_strangers(&mut self) {
+        for field in self.object.keys() {
+            self.faults.push(field, STRANGER);
+        }
     }
 
     pub fn required(&mut self, name: Name) -> Option<Value> {
         match self.take(name) {
+            None | Some(Value::Null) if self.is_spoiled(name) => None,
             None | Some(Value::Null) => self.fault(name, "is missing"),
             value => value,
         }
+    }
+
+    /// A fault of a field that can't be read any further.
+    pub fn spoil(&mut self, name: &str, message: &str) {
+        self.object.remove(name);
+        if !self.spoiled.iter().any(|known| known == name) {
+            self.fault_at(name, message);
+            self.spoiled.push(name.to_owned());
+        }
+    }
+
+    fn is_spoiled(&self, name: Name) -> bool {
+        self.spoiled.iter().any(|known| known == name.camel || known == name.snake)
     }
 
     pub fn take(&mut self, name: Name) -> Option<Value> {
@@ -169,7 +218,7 @@ impl Fields {
     }
 
     pub fn fault<T>(&mut self, name: Name, message: &str) -> Option<T> {
-        self.errors.push(FieldError::new(name.camel, message));
+        self.faults.push(name.camel, message);
         None
     }
 }
@@ -195,7 +244,7 @@ mod tests {
         assert_eq!(number, text);
         for wrong in [json!(-1), json!(1.5), json!(true), json!(""), json!("a\nb"), json!([1]), json!(1e30)] {
             let mut fields = fields(json!({ "userId": wrong }));
-            assert_eq!((fields.user_id(USER_ID), fields.errors.len()), (None, 1));
+            assert_eq!((fields.user_id(USER_ID), fields.faults.named().len()), (None, 1));
         }
     }
 
@@ -216,7 +265,7 @@ mod tests {
         fields.whole(RATE_LIMIT, 1..=10);
         fields.whole(TIME_WINDOW, 1..=10);
         let faults: Vec<_> =
-            fields.errors.iter().map(|error| format!("{} {}", error.field, error.message)).collect();
+            fields.faults.named().iter().map(|error| format!("{} {}", error.field, error.message)).collect();
         assert_eq!(
             faults,
             [

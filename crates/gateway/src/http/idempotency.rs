@@ -2,7 +2,6 @@ use http::HeaderMap;
 use tidegate_domain::{
     CONTENT_KEY, Fingerprint, Idempotency, IdempotencyKey, MessageId, QueueName, Recipient, Timestamp,
 };
-use tidegate_edge::ApiError;
 
 use super::Gateway;
 use super::answer::iso;
@@ -13,17 +12,17 @@ pub const REPLAY: &str = "idempotent-replay";
 /// No principal is called so.
 const NO_CALLER: &str = "\n";
 
+/// As it is named among wrong fields.
+pub const HEADER_NAME: &str = "Idempotency-Key";
+
 /// The header's key: at most one, 1 to 255 visible characters.
-pub fn header_key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+pub fn header_key(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(wrong("the header Idempotency-Key is given more than once"));
+        return Err("is given more than once");
     }
-    match value.to_str().ok().and_then(|text| checked(text).ok()) {
-        Some(key) => Ok(Some(key)),
-        None => Err(wrong("the header Idempotency-Key must be 1 to 255 visible ASCII characters")),
-    }
+    checked(value.to_str().unwrap_or_default()).map(|key| Some(key.to_owned()))
 }
 
 /// The same rule for a key in a body.
@@ -75,8 +74,4 @@ impl Keyed<'_> {
 pub fn note_duplicate(id: MessageId, at: Timestamp) {
     metrics::counter!("tidegate_duplicates_total").increment(1);
     tracing::info!(message_id = %id, first_at = iso(at), "duplicate request: its idempotency key was used before");
-}
-
-fn wrong(message: &'static str) -> ApiError {
-    ApiError::bad_request("invalid_idempotency_key", message)
 }

@@ -1,7 +1,6 @@
 use axum::extract::Request;
 use http::HeaderMap;
 use serde_json::Value;
-use tidegate_edge::ApiError;
 
 use super::fields::{Fields, Name};
 use super::query;
@@ -9,12 +8,12 @@ use super::query;
 /// What a request asks for beside its body: in headers, as the first callers do it, or in the query.
 ///
 /// Only headers that are known by name are read; in the query, a stranger is a fault like in a body.
-pub fn fields(request: &Request, names: &[Name]) -> Result<Fields, ApiError> {
-    let mut fields = query::fields(request.uri())?;
+pub fn fields(request: &Request, names: &[Name]) -> Fields {
+    let mut fields = query::fields(request.uri());
     for name in names {
         read_header(&mut fields, request.headers(), *name);
     }
-    Ok(fields)
+    fields
 }
 
 fn read_header(fields: &mut Fields, headers: &HeaderMap, name: Name) {
@@ -22,25 +21,26 @@ fn read_header(fields: &mut Fields, headers: &HeaderMap, name: Name) {
     let Some(value) = values.next() else { return };
     if values.next().is_some() || fields.has(name) {
         fields.take(name);
-        fields.fault::<()>(name, "is given more than once");
+        fields.spoil(name.camel(), "is given more than once");
         return;
     }
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) => fields.put(name, Value::from(text.trim())),
-        Err(_) => drop(fields.fault::<()>(name, "is not UTF-8")),
+        Err(_) => fields.spoil(name.camel(), "is not UTF-8"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
+    use tidegate_edge::ApiError;
 
     use super::*;
 
     const GROUP: Name = Name::new("consumerGroup", "consumer_group");
 
     fn group(request: http::request::Builder) -> Result<Option<String>, ApiError> {
-        let mut fields = fields(&request.body(Body::empty()).unwrap(), &[GROUP])?;
+        let mut fields = fields(&request.body(Body::empty()).unwrap(), &[GROUP]);
         let text = fields.parsed(GROUP, |text| Ok::<_, String>(text.to_owned()));
         fields.finish().map(|()| text)
     }

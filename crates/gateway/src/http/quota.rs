@@ -96,7 +96,7 @@ pub async fn list(
     _principal: Principal,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let mut fields = query::fields(request.uri())?;
+    let mut fields = query::fields(request.uri());
     let after = fields.parsed_or(
         AFTER,
         || None,

@@ -18,9 +18,8 @@ use super::bus::put_degraded;
 use super::failure::{check_writable, from_ledger, overloaded};
 use super::fields::{Fields, MESSAGE, ON_LIMIT, PRIORITY, USER_ID};
 use super::idempotency::{Keyed, REPLAY, note_duplicate};
-use super::priority::Claim;
 use super::quota::unknown_user;
-use super::{Gateway, idempotency, trace};
+use super::{Gateway, idempotency, priority, trace};
 
 /// What `POST /api/send` asks for.
 #[derive(Debug)]
@@ -82,12 +81,14 @@ async fn admit(
     let Ok(_permit) = gateway.intake.try_acquire() else {
         return Ok(("overloaded", overloaded().into_response()));
     };
-    let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let key = idempotency::header_key(request.headers());
     let trace = trace::of_request(request.headers());
-    let claim = Claim::of_request(request.headers())?;
-    let order = Order::read(Fields::new(read_json(request, &gateway.limits).await?))?;
+    let claimed = priority::claimed(request.headers());
+    let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
+    let key = fields.header(idempotency::HEADER_NAME, key);
+    fields.claim(claimed);
+    let order = Order::read(fields)?;
     let admission = order.admission(gateway, (&principal.name, key.as_deref()), trace.as_deref());
-    claim.check([&admission])?;
     if let (Some(accelerated), Err(unavailable)) = (&gateway.accelerated, writable) {
         let denial = accelerated.denial(&admission).await.ok_or(unavailable)?;
         return order.answer(gateway, denial).await;

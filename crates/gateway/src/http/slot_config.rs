@@ -65,7 +65,7 @@ pub async fn show(
     request: Request,
 ) -> Result<Response, ApiError> {
     check_admin(&principal, "slot configurations are shown to")?;
-    let mut fields = query::fields(request.uri())?;
+    let mut fields = query::fields(request.uri());
     let name = fields.parsed_or(NAME, || gateway.slot_settings.default_config.clone(), SlotConfigName::new);
     fields.finish()?;
     let name = name.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))?;

@@ -135,7 +135,7 @@ pub async fn forecast(
     _principal: Principal,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let mut fields = query::fields(request.uri())?;
+    let mut fields = query::fields(request.uri());
     let config =
         fields.parsed_or(CONFIG, || gateway.slot_settings.default_config.clone(), SlotConfigName::new);
     let requested = fields.parsed(REQUESTED_TIME, instant);

@@ -121,3 +121,14 @@ fn failed_logins_are_logged_with_name_client_and_request_id() {
     }
     assert!(!gateway.stderr.all().join("\n").contains("hush-hush"));
 }
+
+/// Names come from callers: one must not be able to look like another line, or like another name.
+#[test]
+fn what_a_name_hides_is_escaped() {
+    let dir = tempdir().unwrap();
+    let gateway = start(dir.path());
+    let quota = json!({"userId": "al\u{202e}ice\u{2028}", "rateLimit": 5, "timeWindow": 1});
+    assert_eq!(gateway.post("/api/config", &quota).status, 200);
+    let line = gateway.stderr.wait_for("quota set");
+    assert!(line.contains("\"al\\u202eice\\u2028, 5 in 1 min\""), "{line}");
+}

@@ -6,6 +6,7 @@ use tempfile::tempdir;
 use crate::client::{self, Answer, exchange};
 use crate::gateway::{Gateway, start};
 use crate::policies::{configure, policy};
+use crate::principals::api_key;
 
 const HIGH: (&str, &str) = ("Tidegate-Priority", "high");
 
@@ -79,6 +80,31 @@ fn a_policy_lets_urgent_messages_pass_and_holds_them_to_their_word() {
     assert!(listed["policies"][3].get("exemptPriority").is_none(), "{listed}");
     let line = "tidegate_policy_total{policy=\"lenient\",outcome=\"exempted\"} 5";
     assert!(gateway.get("/metrics").text.contains(line));
+}
+
+/// What the edge refuses brings no message, whatever it claims.
+#[test]
+fn a_refused_request_is_not_exempt() {
+    let dir = tempdir().unwrap();
+    let (key, hash) = api_key(dir.path());
+    let principal =
+        format!("[[principals]]\nname = \"app\"\nrole = \"USER\"\napi_key_hashes = [\"{hash}\"]\n");
+    configure(dir.path(), &(principal + &policy("ip", "/**", 2, "exemptPriority = \"high\"")));
+    let known = [HIGH, ("X-Api-Key", key.as_str())];
+    let cross_site = [&known[..], &[("Sec-Fetch-Site", "cross-site")]].concat();
+    for (path, headers, refusal) in [
+        ("/api/send", &[HIGH][..], 401),
+        ("/api/send", &[HIGH, ("X-Api-Key", "tg_wrong")], 401),
+        ("/api/send", &cross_site, 403),
+        ("/api/%73end", &known, 404),
+    ] {
+        let gateway = start(dir.path());
+        let body = json!({"userId": "ann", "message": "hello", "priority": "high"});
+        let ask = |headers: &[(&str, &str)]| client::post(gateway.address, path, headers, &body).status;
+        assert_eq!([(); 3].map(|()| ask(headers)), [refusal, refusal, 429], "{path} {refusal}");
+        let urgent = client::post(gateway.address, "/api/send", &known, &body);
+        assert_eq!(urgent.status, 404, "exempt, and its user unknown: {urgent:?}");
+    }
 }
 
 #[test]

@@ -281,3 +281,71 @@ fn no_input_looks_like_a_ledger_that_is_away() {
     assert_eq!(gateway.post("/queue/extend", &json!({"receipt": receipt, "seconds": 43_200})).status, 409);
     assert_eq!(gateway.get("/health/ready").status, 200);
 }
+
+/// A body of some megabytes can hold hundreds of thousands of faults: an answer that named them all would be ten times
+/// as large, and cost the gateway as much.
+#[test]
+fn a_request_with_very_many_faults_is_answered_in_short() {
+    let dir = tempdir().unwrap();
+    let gateway = start(dir.path());
+    let item =
+        |keys: usize| (0..keys).map(|key| (format!("k{key}"), json!(0))).collect::<serde_json::Value>();
+    let many = vec![item(40); 1_000];
+    for (path, body) in [
+        ("/api/v1/messages/batch", json!({ "messages": many })),
+        ("/api/v1/slots/batch", json!({ "events": many })),
+        ("/queue/batch/push", json!({ "messages": many })),
+        ("/api/send", item(30_000)),
+    ] {
+        let answer = gateway.post(path, &body);
+        assert_eq!(answer.status, 400, "{path}");
+        let said = answer.json();
+        let (named, omitted) = (said["fields"].as_array().unwrap().len(), said["fieldsOmitted"].as_u64());
+        assert!(named == 100 && omitted > Some(29_000) && answer.text.len() < 20_000, "{path}: {omitted:?}");
+        let more = format!("and {} more", omitted.unwrap() + 95);
+        assert!(said["message"].as_str().unwrap().ends_with(&more), "{}", said["message"]);
+    }
+    let answer = gateway.post("/api/v1/messages/batch", &json!({"messages": vec![item(400); 1_000]}));
+    assert_eq!((answer.status, &answer.json()["code"]), (400, &json!("json_too_many_values")));
+    let long = json!({ "k".repeat(100_000): 0 });
+    assert!(gateway.post("/api/send", &long).text.len() < 1_000);
+}
+
+#[test]
+fn faults_of_headers_fields_and_parameters_are_named_together() {
+    let (_dir, gateway) = configured("");
+    let headers = [("Idempotency-Key", ""), ("Tidegate-Priority", "high")];
+    let post = |path: &str, body: &Value| fields(&client::post(gateway.address, path, &headers, body));
+    let send = json!({"message": " ", "colour": 1});
+    assert_eq!(post("/api/send", &send), ["Idempotency-Key", "colour", "message", "priority", "userId"]);
+    let message = json!({"recipient": 7, "body": "b"});
+    assert_eq!(post("/api/v1/messages", &message), ["Idempotency-Key", "priority", "recipient"]);
+    let batch = json!({ "messages": [message] });
+    let expected = ["Idempotency-Key", "messages[0].priority", "messages[0].recipient"];
+    assert_eq!(post("/api/v1/messages/batch", &batch), expected);
+    let named = fields(&gateway.get("/api/config?limit=0&after=%ff&foo=1"));
+    assert_eq!(named, ["after", "foo", "limit"]);
+}
+
+#[test]
+fn a_blank_user_or_recipient_is_refused() {
+    let (_dir, gateway) = configured("");
+    assert_eq!(fields(&gateway.send(" ", "text")), ["userId"]);
+    let quota = json!({"userId": "\u{2003} ", "rateLimit": 5, "timeWindow": 1});
+    assert_eq!(fields(&gateway.post("/api/config", &quota)), ["userId"]);
+    let message = json!({"recipient": "  ", "body": "b"});
+    assert_eq!(fields(&gateway.post("/api/v1/messages", &message)), ["recipient"]);
+}
+
+#[test]
+fn a_plus_in_a_query_is_a_space() {
+    let (_dir, gateway) = configured("");
+    assert_eq!(gateway.post("/api/v1/messages", &json!({"recipient": "u x", "body": "b"})).status, 202);
+    let found = |query: &str| {
+        let listed = gateway.get(&format!("/api/v1/messages?{query}"));
+        listed.json()["messages"].as_array().unwrap_or_else(|| panic!("{listed:?}")).len()
+    };
+    assert_eq!(found("recipient=u+x"), 1);
+    assert_eq!(found("recipient=u%20x&from=2001-01-01T00:00:00+02:00"), 1, "an offset keeps its sign");
+    assert_eq!(found("recipient=u%2Bx"), 0);
+}

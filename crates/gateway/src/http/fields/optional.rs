@@ -12,6 +12,15 @@ impl Fields {
         self.object.insert(name.camel.to_owned(), value);
     }
 
+    /// The same of what may be there already, which is a fault.
+    pub fn put_once(&mut self, name: &str, value: Value) {
+        if self.object.insert(name.to_owned(), value).is_some() {
+            self.spoil(name, "is given more than once");
+        } else if self.spoiled.iter().any(|known| known == name) {
+            self.object.remove(name);
+        }
+    }
+
     /// A whole number; its text where everything is text. `Some(None)` when it is not given.
     pub fn count(&mut self, name: Name, range: RangeInclusive<u64>) -> Option<Option<u64>> {
         let number = match self.take(name) {

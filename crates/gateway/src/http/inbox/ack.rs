@@ -21,7 +21,7 @@ pub async fn ack(
     path: Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let mut asked = query::fields(request.uri())?;
+    let mut asked = query::fields(request.uri());
     let recipient = recipient(&gateway, path, request.headers(), &mut asked)?;
     asked.finish()?;
     check_writable(gateway.ledger.health())?;

@@ -23,7 +23,7 @@ pub async fn events(
     path: Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let mut fields = query::fields(request.uri())?;
+    let mut fields = query::fields(request.uri());
     let recipient = recipient(&gateway, path, request.headers(), &mut fields)?;
     fields.finish()?;
     let sent = sent_of(&request);

@@ -30,7 +30,7 @@ pub async fn messages(
     path: Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let mut fields = query::fields(request.uri())?;
+    let mut fields = query::fields(request.uri());
     let recipient = recipient(&gateway, path, request.headers(), &mut fields)?;
     let wait_s = fields.count(WAIT_SECONDS, 0..=gateway.queue_settings.wait_seconds_max);
     let max = fields.count(MAX, 1..=MOST);

@@ -45,7 +45,7 @@ pub async fn list(
     request: Request,
 ) -> Result<Response, ApiError> {
     check_admin(&principal, "messages are listed by")?;
-    let mut fields = query::fields(request.uri())?;
+    let mut fields = query::fields(request.uri());
     let filter = read_filter(&mut fields);
     let wanted = fields.optional(STATUS, status_of);
     let (limit, after) = (page_size(&mut fields), cursor(&mut fields));

@@ -5,17 +5,16 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tidegate_domain::{Admission, Headers, InvalidHeader, Recipient};
+use tidegate_domain::{Admission, Headers, InvalidHeader};
 use tidegate_edge::{ApiError, Principal, read_json, read_json_or_array};
 
 use crate::http::admission::{Accepted, admit, check_any_admitted, configured, put_accepted};
 use crate::http::answer::{self, iso, put_durability, weaker_durability};
 use crate::http::bus::put_degraded;
-use crate::http::envelope::{Envelope, IDEMPOTENCY_KEY, RECIPIENT};
+use crate::http::envelope::{Envelope, IDEMPOTENCY_KEY, RECIPIENT, recipient};
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
-use crate::http::priority::Claim;
-use crate::http::{Gateway, idempotency, trace};
+use crate::http::{Gateway, idempotency, priority, trace};
 
 /// The text may be called as it is in the answers.
 const BODY: Name = Name::new("body", "message");
@@ -36,15 +35,16 @@ pub async fn send(
 ) -> Result<Response, ApiError> {
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
-    let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let key = idempotency::header_key(request.headers());
     let trace = trace::of_request(request.headers());
-    let claim = Claim::of_request(request.headers())?;
+    let claimed = priority::claimed(request.headers());
     let mut fields = Fields::new(read_json(request, &gateway.limits).await?);
+    let key = fields.header(idempotency::HEADER_NAME, key);
+    fields.claim(claimed);
     let admission = read(&gateway, &principal, &mut fields, Asked::Alone(key), trace);
     fields.finish()?;
     let admission =
         admission.ok_or_else(|| ApiError::internal("a field without a value and without a fault"))?;
-    claim.check([&admission])?;
     let shown = admission.clone();
     let accepted = admit(&gateway, vec![admission]).await?.pop();
     let accepted = accepted.unwrap_or_else(|| Err(ApiError::internal("no answer for an admission")))?;
@@ -68,10 +68,12 @@ pub async fn send_many(
 ) -> Result<Response, ApiError> {
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
-    let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let key = idempotency::header_key(request.headers());
     let trace = trace::of_request(request.headers());
-    let claim = Claim::of_request(request.headers())?;
+    let claimed = priority::claimed(request.headers());
     let mut fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
+    let key = fields.header(idempotency::HEADER_NAME, key);
+    fields.claim(claimed);
     let mut batch = Vec::new();
     for (place, item) in
         fields.items(MESSAGES, gateway.queue_settings.batch_max).into_iter().flatten().enumerate()
@@ -80,13 +82,12 @@ pub async fn send_many(
             fields.fault_at(format_args!("messages[{place}]"), "must be an object");
             continue;
         };
-        let mut inner = Fields::new(object);
+        let mut inner = fields.inner(object);
         let of_place = key.as_ref().map(|key| format!("{key}/{place}"));
         batch.extend(read(&gateway, &principal, &mut inner, Asked::InBatch(of_place), trace.clone()));
         fields.absorb(inner, format_args!("messages[{place}]"));
     }
     fields.finish()?;
-    claim.check(&batch)?;
     let shown = batch.clone();
     let results = admit(&gateway, batch).await?;
     check_any_admitted(&results)?;
@@ -115,7 +116,7 @@ fn read(
     asked: Asked,
     trace: Option<String>,
 ) -> Option<Admission> {
-    let recipient = fields.parsed(RECIPIENT, Recipient::new);
+    let recipient = fields.parsed(RECIPIENT, recipient);
     let body = fields.text(BODY);
     let queue = fields.parsed_or(QUEUE, || gateway.queue.clone(), |text| configured(gateway, text));
     let ack_required = fields.truth(ACK_REQUIRED);

@@ -65,7 +65,7 @@ async fn set_paused(
 
 fn checked(gateway: &Gateway, principal: &Principal, request: &Request) -> Result<QueueName, ApiError> {
     check_admin(principal, "queues are kept by")?;
-    let mut fields = options::fields(request, &[CONSUMER_GROUP])?;
+    let mut fields = options::fields(request, &[CONSUMER_GROUP]);
     let queue = group(&mut fields);
     fields.finish()?;
     check_writable(gateway.ledger.health())?;

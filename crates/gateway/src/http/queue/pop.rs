@@ -33,7 +33,7 @@ pub async fn pop(
     request: Request,
 ) -> Result<Response, ApiError> {
     let settings = &gateway.queue_settings;
-    let mut fields = options::fields(&request, &[CONSUMER_GROUP, WAIT_SECONDS, MAX])?;
+    let mut fields = options::fields(&request, &[CONSUMER_GROUP, WAIT_SECONDS, MAX]);
     let queue = group(&mut fields);
     let wait_s = fields.count(WAIT_SECONDS, 0..=settings.wait_seconds_max);
     let max = fields.count(MAX, 1..=settings.pop_max as u64);

@@ -11,8 +11,7 @@ use crate::http::answer::{iso, json, put_durability};
 use crate::http::envelope::{DELAY_SECONDS, Envelope, RECIPIENT, SCHEDULED_AT, TTL_SECONDS};
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::PRIORITY;
-use crate::http::priority::Claim;
-use crate::http::{Gateway, idempotency, options, trace};
+use crate::http::{Gateway, idempotency, options, priority, trace};
 
 pub const OPERATION: &str = "push";
 
@@ -25,14 +24,14 @@ pub async fn push(
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
     let names = [CONSUMER_GROUP, RECIPIENT, PRIORITY, DELAY_SECONDS, SCHEDULED_AT, TTL_SECONDS];
-    let mut fields = options::fields(&request, &names)?;
+    let mut fields = options::fields(&request, &names);
+    fields.claim(priority::claimed(request.headers()));
     let (queue, envelope) = (group(&mut fields), Envelope::read(&mut fields));
     if let (Some(queue), Some(envelope)) = (&queue, &envelope) {
         envelope.check_lifetime(&mut fields, &gateway, queue);
         envelope.check_recipient(&mut fields, &gateway, queue);
     }
-    let key = idempotency::header_key(request.headers())?.map(str::to_owned);
-    let claim = Claim::of_request(request.headers())?;
+    let key = fields.header(idempotency::HEADER_NAME, idempotency::header_key(request.headers()));
     fields.finish()?;
     let (Some(queue), Some(mut envelope)) = (queue, envelope) else { return Err(no_value()) };
     envelope.key = key.or(envelope.key);
@@ -40,7 +39,6 @@ pub async fn push(
     let body = read_body(request, &gateway.limits).await?;
     let content = checked_content(&body)?;
     let admission = envelope.admission(&gateway, (&principal.name, OPERATION), queue, body.clone());
-    claim.check([&admission])?;
     let accepted = admit_one(&gateway, admission).await?;
     metrics::counter!("tidegate_queue_pushed_total").increment(u64::from(!accepted.replay));
     let answer = MessageResponse {

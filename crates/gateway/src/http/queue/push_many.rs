@@ -16,8 +16,7 @@ use crate::http::bus::put_degraded;
 use crate::http::envelope::Envelope;
 use crate::http::failure::{check_writable, overloaded};
 use crate::http::fields::{Fields, Name};
-use crate::http::priority::Claim;
-use crate::http::{Gateway, idempotency, options, trace};
+use crate::http::{Gateway, idempotency, options, priority, trace};
 
 const MESSAGES: Name = Name::new("messages", "messages");
 const CONTENT: Name = Name::new("content", "content");
@@ -31,16 +30,17 @@ pub async fn push(
 ) -> Result<Response, ApiError> {
     check_writable(gateway.ledger.health())?;
     let _permit = gateway.intake.try_acquire().map_err(|_| overloaded())?;
-    let mut asked = options::fields(&request, &[CONSUMER_GROUP])?;
+    let mut asked = options::fields(&request, &[CONSUMER_GROUP]);
     let group = asked.optional(CONSUMER_GROUP, QueueName::new);
     asked.finish()?;
-    let key = idempotency::header_key(request.headers())?.map(str::to_owned);
+    let key = idempotency::header_key(request.headers());
     let trace = trace::of_request(request.headers());
-    let claim = Claim::of_request(request.headers())?;
-    let fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
+    let claimed = priority::claimed(request.headers());
+    let mut fields = Fields::new(read_json_or_array(request, &gateway.batch_limits, MESSAGES.camel()).await?);
+    let key = fields.header(idempotency::HEADER_NAME, key);
+    fields.claim(claimed);
     let caller = Caller { gateway: &gateway, name: &principal.name, group: group.flatten(), key, trace };
     let batch = caller.read(fields)?;
-    claim.check(&batch)?;
     let results = admit(&gateway, batch).await?;
     check_any_admitted(&results)?;
     let pushed = results.iter().flatten().filter(|accepted| !accepted.replay).count();
@@ -94,7 +94,7 @@ impl Caller<'_> {
                     continue;
                 }
             };
-            let mut inner = Fields::new(object);
+            let mut inner = fields.inner(object);
             batch.extend(self.message(&mut inner, place));
             fields.absorb(inner, format_args!("messages[{place}]"));
         }

@@ -52,7 +52,7 @@ pub async fn view(
 ) -> Result<Response, ApiError> {
     check_admin(&principal, "queues are viewed by")?;
     let max = gateway.queue_settings.view_max;
-    let mut fields = options::fields(&request, &[CONSUMER_GROUP, MESSAGE_COUNT, CONSUMED, AFTER])?;
+    let mut fields = options::fields(&request, &[CONSUMER_GROUP, MESSAGE_COUNT, CONSUMED, AFTER]);
     let queue = group(&mut fields);
     let count = fields.count(MESSAGE_COUNT, 1..=max as u64);
     if let Some(None) = count {

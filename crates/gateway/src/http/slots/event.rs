@@ -1,13 +1,13 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use tidegate_domain::{EventId, Headers, Lane, Recipient, Reservation, SlotConfigName, SlotMessage};
+use tidegate_domain::{EventId, Headers, Lane, Reservation, SlotConfigName, SlotMessage};
 use tidegate_edge::ApiError;
 
 use crate::http::admission::configured;
 use crate::http::envelope::{NO_RECIPIENT, RECIPIENT, needs_recipient};
 use crate::http::fields::{CONFIG_NAME, Fields, MESSAGE, Name, PRIORITY, REQUESTED_TIME};
 use crate::http::times::instant;
-use crate::http::{Gateway, trace};
+use crate::http::{Gateway, envelope, trace};
 
 const EVENT_ID: Name = Name::new("eventId", "event_id");
 const EVENTS: Name = Name::new("events", "events");
@@ -107,9 +107,9 @@ fn read_object(gateway: &Gateway, fields: &mut Fields) -> Option<SlotMessage> {
     let queue = fields.parsed_or(QUEUE, || gateway.queue.clone(), |text| configured(gateway, text));
     let recipient = match fields.take(RECIPIENT) {
         Some(Value::Null) => Some(None),
-        Some(Value::String(text)) => match Recipient::new(&text) {
+        Some(Value::String(text)) => match envelope::recipient(&text) {
             Ok(recipient) => Some(Some(recipient)),
-            Err(wrong) => fields.fault(RECIPIENT, wrong.0),
+            Err(wrong) => fields.fault(RECIPIENT, wrong),
         },
         Some(_) => fields.fault(RECIPIENT, "must be a string or null"),
         None => {
