@@ -10,6 +10,7 @@ mod erasure;
 mod image;
 mod lists;
 mod losses;
+mod pages;
 mod rows;
 mod subject;
 mod swaps;
