@@ -173,29 +173,31 @@ impl Store {
 
     /// The next range that holds anything old enough.
     fn next_slice(&self, retention: &mut Retention, removable: Removable) -> rusqlite::Result<Slice> {
-        // What is known to be damaged is stepped over.
-        while retention.damaged.contains(&retention.next_seq) {
-            retention.next_seq += 1;
-        }
-        let from = retention.next_seq;
         let seq_max = super::as_i64(removable.seq_max);
-        let first: rusqlite::Result<Option<(i64, i64)>> = self
-            .connection
-            .prepare_cached("SELECT seq, at FROM message WHERE seq >= ?1 ORDER BY seq LIMIT 1")?
-            .query_row([from], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional();
-        let first = match first {
-            Err(error) if is_damage(&error) => {
-                return Ok(Slice::Unreadable(gaps::behind(&self.connection, from, seq_max)? - 1));
+        let from = loop {
+            let from = retention.next_seq;
+            if from > seq_max {
+                return Ok(Slice::None);
             }
-            first => first?,
+            let first: rusqlite::Result<Option<(i64, i64)>> = self
+                .connection
+                .prepare_cached("SELECT seq, at FROM message WHERE seq >= ?1 ORDER BY seq LIMIT 1")?
+                .query_row([from], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional();
+            let first = match first {
+                Err(error) if is_damage(&error) => {
+                    return Ok(Slice::Unreadable(gaps::behind(&self.connection, from, seq_max)? - 1));
+                }
+                first => first?,
+            };
+            let due = first.filter(|(seq, at)| *seq <= seq_max && *at < removable.messages_before.millis());
+            let Some((seq, _)) = due else { return Ok(Slice::None) };
+            if !retention.damaged.contains(&seq) {
+                break seq;
+            }
+            // What is known to be damaged is stepped over.
+            retention.next_seq = seq.saturating_add(1);
         };
-        let due = first.filter(|(seq, at)| *seq <= seq_max && *at < removable.messages_before.millis());
-        let Some((from, _)) = due else { return Ok(Slice::None) };
-        if retention.damaged.contains(&from) {
-            retention.next_seq = from;
-            return self.next_slice(retention, removable);
-        }
         let mut to = from.saturating_add(SLICE).min(seq_max).min(block_end(from));
         if let Some(damaged) = retention.damaged.range(from..=to).next() {
             to = damaged - 1;
