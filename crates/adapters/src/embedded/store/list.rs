@@ -159,7 +159,7 @@ impl Scan<'_> {
         }
         let problem = match read::record(self.db, id, self.salt, self.page.body_bytes_max.is_some()) {
             Ok(Some(Ok(record))) => {
-                let bytes = record.body.len();
+                let bytes = record.text_bytes();
                 if !self.fits(bytes) {
                     return Ok(false);
                 }
