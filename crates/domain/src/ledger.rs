@@ -83,6 +83,8 @@ pub trait Ledger: Debug + Send + Sync + 'static {
 /// How many bytes the bodies of one answer may take, unless the ledger was set otherwise: memory follows from it, and
 /// not from how many messages were asked for.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
+/// What an attempt counts on a page, beside its reason.
+pub const ATTEMPT_BYTES: usize = 100;
 
 /// A message that asks to be let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -316,6 +318,18 @@ pub struct MessageRecord {
     pub headers: Headers,
     pub ack_required: bool,
     pub body: Body,
+}
+
+impl MessageRecord {
+    /// What a page counts of this message: the bytes of its body and headers, and of all reasons.
+    pub fn text_bytes(&self) -> usize {
+        let header_bytes = |(name, value): &(String, String)| name.len() + value.len();
+        let reason_bytes = |reason: &Option<String>| reason.as_ref().map_or(0, String::len);
+        self.body.len()
+            + self.headers.0.iter().map(header_bytes).sum::<usize>()
+            + self.attempts.iter().map(|attempt| ATTEMPT_BYTES + reason_bytes(&attempt.reason)).sum::<usize>()
+            + reason_bytes(&self.reason)
+    }
 }
 
 /// What a record has of its message's body.

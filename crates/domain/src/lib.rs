@@ -31,9 +31,9 @@ pub use deliver::outcome_of;
 pub use headers::{CONTENT_KEY, InvalidHeader};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey};
 pub use ledger::{
-    Admission, Admitted, Advanced, AttemptRecord, AttemptResult, BATCH_BYTES_MAX, Body, Claim, ClaimRequest,
-    Counts, Due, Durability, Headers, Health, Ledger, LedgerError, MessageRecord, OnLimit, Outcome, Settled,
-    Settlement, Status,
+    ATTEMPT_BYTES, Admission, Admitted, Advanced, AttemptRecord, AttemptResult, BATCH_BYTES_MAX, Body, Claim,
+    ClaimRequest, Counts, Due, Durability, Headers, Health, Ledger, LedgerError, MessageRecord, OnLimit,
+    Outcome, Settled, Settlement, Status,
 };
 pub use message::{EventId, InvalidName, Lane, MessageId, QueueName, Recipient, SlotConfigName, UserId};
 pub use queues::{

@@ -134,7 +134,8 @@ pub struct Filter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     pub max: usize,
-    /// How many bytes the bodies of the page may take; one message always fits. None: bodies are not read at all.
+    /// How many bytes the messages of the page may take with their bodies, headers and reasons
+    /// ([`MessageRecord::text_bytes`]); one message always fits. None: bodies are not read at all, and nothing is counted.
     pub body_bytes_max: Option<usize>,
     /// The `next` of the page before.
     pub after: Option<MessageId>,

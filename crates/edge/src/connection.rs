@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tower::Service;
 
 use crate::deadline::{DeadlineIo, Meter, Watchdog};
+use crate::held::hand_over;
 use crate::wire::{Faults, Wire};
 use crate::{ApiError, Limits, Sent, tally};
 
@@ -135,7 +136,7 @@ fn answer(
     meter.request_started();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ClientAddr(client));
-    request.extensions_mut().insert(sent);
+    request.extensions_mut().insert(sent.clone());
     let fault = faults.of_next_request();
     let is_stand_in = fault.is_some();
     if let Some(fault) = fault {
@@ -154,7 +155,7 @@ fn answer(
             // rest of a head comes after.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(response.map(|body| Metered { body, meter }))
+        Ok(hand_over(response, &sent).map(|body| Metered { body, meter }))
     }
 }
 

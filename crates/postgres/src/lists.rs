@@ -1,4 +1,4 @@
-use tidegate_domain::{Filter, LedgerError, Listing, Page, Status, Timestamp};
+use tidegate_domain::{ATTEMPT_BYTES, Filter, LedgerError, Listing, MessageRecord, Page, Status, Timestamp};
 
 use crate::codes::{lane_code, seq, status_code};
 use crate::open::Core;
@@ -55,8 +55,26 @@ impl Core {
             seqs.push(found);
             last = Some(id);
         }
-        Ok(Listing { next, ..self.listing(&seqs, page.body_bytes_max.is_some()).await? })
+        let listing = self.listing(&seqs, page.body_bytes_max.is_some()).await?;
+        Ok(within(Listing { next, ..listing }, page.body_bytes_max))
     }
+}
+
+/// The first messages whose texts take no more than so many bytes, one at least: headers and the last reason are known only
+/// now.
+fn within(mut listing: Listing, bytes_max: Option<usize>) -> Listing {
+    let mut bytes = 0;
+    let fits = |record: &&MessageRecord| {
+        bytes += record.text_bytes();
+        bytes_max.is_none_or(|max| bytes <= max)
+    };
+    let fitting = listing.messages.iter().take_while(fits).count().max(1);
+    if fitting < listing.messages.len() {
+        listing.messages.truncate(fitting);
+        listing.next = listing.messages.last().map(|record| record.id);
+        listing.damaged.retain(|damaged| listing.next.is_some_and(|next| damaged.id.seq() <= next.seq()));
+    }
+    listing
 }
 
 /// Looks at a bounded slice by number: of dead letters and of pending messages there are lists of their own.
@@ -97,7 +115,9 @@ fn find(filter: &Filter, by_party: bool) -> String {
                  AND ($1::bigint IS NOT NULL OR $2::bigint IS NOT NULL OR $13::bigint[] IS NOT NULL) \
              ORDER BY seq LIMIT $10) \
          SELECT seq, admitted_at, true AS is_match, CASE WHEN $11::boolean THEN coalesce( \
-             (SELECT octet_length(m.body) FROM message m WHERE m.seq = hit.seq), 0) ELSE 0 END FROM hit \
+             (SELECT octet_length(m.body) FROM message m WHERE m.seq = hit.seq), 0) + coalesce( \
+             (SELECT sum({ATTEMPT_BYTES} + coalesce(octet_length(a.reason), 0)) FROM attempt a \
+              WHERE a.seq = hit.seq), 0)::integer ELSE 0 END FROM hit \
          UNION ALL \
          (SELECT seq, admitted_at, false, 0 FROM slice WHERE {cut} \
           ORDER BY seq DESC LIMIT 1) \

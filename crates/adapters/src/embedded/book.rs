@@ -57,6 +57,8 @@ pub(super) struct Book {
     pending_hard_max: u64,
     batch_bytes_max: usize,
     queue_forget_after_ms: u64,
+    /// Messages whose texts can't be overwritten or removed, because a page is damaged. Until the next start.
+    pub(super) unchangeable: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -121,6 +123,13 @@ enum Undo {
     GivenUp(u64),
 }
 
+/// Messages whose texts a group changes.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    pub(super) overwritten: Vec<u64>,
+    pub(super) removed: Vec<u64>,
+}
+
 /// A message that has been leased; its text is still to be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Leased {
@@ -183,6 +192,12 @@ impl Group {
         edited || !(self.erased.is_empty() && self.dead_deleted.is_empty())
     }
 
+    pub(super) fn touched(&self) -> Touched {
+        let edited = self.requeued.iter().filter(|row| row.edited).map(|row| row.message.seq);
+        let overwritten = self.erased.iter().copied().chain(edited).collect();
+        Touched { overwritten, removed: self.dead_deleted.clone() }
+    }
+
     fn change_pending(&mut self, queue: u32, by: i64) {
         match self.pending.iter_mut().find(|(id, _)| *id == queue) {
             Some((_, change)) => *change += by,
@@ -211,6 +226,7 @@ impl Book {
             pending_hard_max: limits.pending_hard_max,
             batch_bytes_max: limits.batch_bytes_max,
             queue_forget_after_ms: limits.queue_forget_after_ms,
+            unchangeable: BTreeSet::new(),
         }
     }
 

@@ -13,8 +13,9 @@ use tidegate_domain::{
 use super::book::{Book, BookLimits, Group, Leased};
 use super::queues::QueueRules;
 use super::rows::MessageRow;
-use super::store::{Marks, Parties, Removable, Retention, Store, StoreError};
+use super::store::{Marks, Parties, Removable, Retention, Store, StoreError, StoreErrorKind};
 
+mod damage;
 mod pickups;
 mod recall;
 
@@ -187,8 +188,7 @@ impl Engine {
         let now = self.clock.now();
         self.end_leases(now)?;
         self.expire_messages(now)?;
-        let (group, changed) = self.decide(changes, now);
-        Ok((changed, self.write(group, now)?))
+        self.write_or_set_aside(changes, now)
     }
 
     pub(super) fn apply(&mut self, Written(group): Written) {
@@ -240,6 +240,10 @@ impl Engine {
                 Change::Reserve(batch) => Changed::Reserved(
                     batch.into_iter().map(|reservation| book.reserve(reservation, now, &mut group)).collect(),
                 ),
+                Change::Release(event) if book.is_slot_unchangeable(&event) => {
+                    let said = "the slot's message can't be erased: a page of the ledger is damaged";
+                    Changed::Failed(LedgerError::Corrupt(said.to_owned()))
+                }
                 Change::Release(event) => Changed::Released(book.release_slot(event, now, &mut group)),
                 Change::PutSlotConfig(name, rule) => {
                     Changed::SlotConfig(book.put_slot_config(&name, rule, now, &mut group))
@@ -506,5 +510,5 @@ impl Engine {
 
 /// A checkpoint that finds no room leaves everything in the WAL, where it is safe; the next write will say so.
 fn pass_if_full(error: StoreError) -> Result<(), StoreError> {
-    if error.kind == super::store::StoreErrorKind::NoSpace { Ok(()) } else { Err(error) }
+    if error.kind == StoreErrorKind::NoSpace { Ok(()) } else { Err(error) }
 }

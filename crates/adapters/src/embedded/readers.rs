@@ -93,13 +93,14 @@ impl Readers {
         self: &Arc<Self>,
         id: MessageId,
     ) -> Result<Option<MessageRecord>, LedgerError> {
-        let salt = self.salt;
+        let (salt, path) = (self.salt, self.directory.database().to_owned());
         let look_up = move |db: &Connection| {
             // Of one moment: message, outcome and what is pending.
             let _moment = db.unchecked_transaction()?;
-            read::record(db, id, salt, true)
+            Ok(read::record(db, id, salt, true)
+                .map_err(|error| StoreError::of(&path, error).of_message(id.seq())))
         };
-        let found = self.read(look_up).await?;
+        let found = self.read(look_up).await?.map_err(StoreError::on_reading)?;
         found.transpose().map_err(LedgerError::Corrupt)
     }
 

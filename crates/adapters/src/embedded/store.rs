@@ -21,6 +21,7 @@ mod dead;
 mod dump;
 mod erase;
 mod error;
+mod gaps;
 mod head;
 mod insert;
 pub(super) mod list;

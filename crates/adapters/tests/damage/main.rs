@@ -11,6 +11,7 @@ mod image;
 mod lists;
 mod losses;
 mod mend;
+mod pages;
 mod pairs;
 mod rows;
 mod subject;

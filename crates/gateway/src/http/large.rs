@@ -1,14 +1,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::HttpBody as _;
 use axum::response::Response;
 use tidegate_edge::{ApiError, hold_until_sent};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::failure::overloaded;
 
-/// Each may hold `BATCH_BYTES_MAX` of bodies, once as they were read and once as JSON.
+/// Each may hold `BATCH_BYTES_MAX` of texts as they were read, and then as JSON, where a character may take six bytes.
 const AT_ONCE_MAX: usize = 8;
+/// Answers of that size are of no account.
+const SMALL_BYTES: u64 = 64 << 10;
 /// How long a request waits for its place.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -42,7 +45,11 @@ impl LargeAnswers {
 }
 
 impl Place {
+    /// A small answer gives its place back at once: clients that read slowly keep only large ones waiting.
     pub fn until_sent(self, response: Response) -> Response {
+        if response.body().size_hint().exact().is_some_and(|bytes| bytes <= SMALL_BYTES) {
+            return response;
+        }
         hold_until_sent(response, self.0)
     }
 }

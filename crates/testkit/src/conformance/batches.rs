@@ -1,7 +1,7 @@
 //! Answers are bounded in bytes, so that memory does not follow from how many messages were asked for.
 
 use bytes::Bytes;
-use tidegate_domain::{BATCH_BYTES_MAX, Body, Filter, Lane, MessageId, MessageRecord, Page};
+use tidegate_domain::{BATCH_BYTES_MAX, Body, Filter, Lane, MessageId, MessageRecord, Outcome, Page};
 
 use super::steps::{Draft, QUEUE, sms};
 use super::transit_steps::dispatch_of;
@@ -73,6 +73,23 @@ pub async fn pages_end_by_their_bytes(h: &Harness) {
         assert_eq!(listed.iter().map(|record| record.id).collect::<Vec<_>>(), ids);
         assert!(listed.iter().zip(sizes).all(|(record, bytes)| record.body.len() == bytes));
     }
+}
+
+/// Headers and the reasons of attempts come with a page as bodies do.
+pub async fn pages_count_headers_and_reasons(h: &Harness) {
+    let mut ids = h.put_all((0..3).map(|_| sms("x").header("note", &"y".repeat(500)))).await;
+    ids.extend(h.put_all((0..3).map(|_| sms("x"))).await);
+    for claim in h.claim(9).await {
+        if ids[3..].contains(&claim.id) {
+            h.settle(&claim, Outcome::Retry { delay_ms: 0, reason: "z".repeat(500) }).await;
+        }
+    }
+    let bytes = h.record(ids[0]).await.text_bytes();
+    assert!(bytes > 500, "{bytes}");
+    let listed = pages(h, 9, Some(bytes + 100)).await;
+    assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [1; 6]);
+    let listed: Vec<_> = listed.into_iter().flatten().map(|record| record.id).collect();
+    assert_eq!(listed, ids);
 }
 
 pub async fn a_page_without_bodies_reads_none(h: &Harness) {

@@ -9,6 +9,7 @@ macro_rules! queue_cases {
             batches::one_message_fits_into_every_answer,
             batches::what_does_not_fit_keeps_its_turn,
             batches::pages_end_by_their_bytes,
+            batches::pages_count_headers_and_reasons,
             batches::a_page_without_bodies_reads_none,
             pops::pops_follow_lane_then_due_time_then_admission,
             pops::a_pop_takes_no_more_than_it_asked_for,

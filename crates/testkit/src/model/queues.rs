@@ -164,7 +164,7 @@ impl Rules {
         let matching = shown.map(|row| &row.record).filter(|record| matches(record, filter));
         let (mut messages, mut bytes) = (Vec::new(), 0);
         for record in matching {
-            bytes += record.body.len();
+            bytes += record.text_bytes();
             let fits = page.body_bytes_max.is_none_or(|max| bytes <= max) || messages.is_empty();
             if messages.len() == page.max || !fits {
                 let next = messages.last().map(|record: &MessageRecord| record.id).or(page.after);

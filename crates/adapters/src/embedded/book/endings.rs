@@ -218,7 +218,7 @@ impl Book {
         self.line.expired(now).any(|seq| self.is_waiting(seq))
     }
 
-    /// Takes back some of a queue's messages. Returns how many, and where to go on.
+    /// Takes back some of a queue's messages; those that can't be erased stay. Returns how many, and where to go on.
     pub(in crate::embedded) fn purge(
         &mut self,
         queue: &QueueName,
@@ -230,7 +230,8 @@ impl Book {
         let (seqs, next) = self.line.some_of(queue, from, PURGE_MAX, PURGE_BYTES_MAX);
         let mut purged = 0;
         for seq in seqs {
-            if self.is_waiting(seq) && group.ended(seq).is_none() && !self.is_sent(seq, group) {
+            let changeable = !self.unchangeable.contains(&seq) && !self.is_sent(seq, group);
+            if changeable && self.is_waiting(seq) && group.ended(seq).is_none() {
                 self.write_end(seq, Status::Deleted, now, group);
                 purged += 1;
             }

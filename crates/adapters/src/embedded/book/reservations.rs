@@ -42,6 +42,12 @@ impl Book {
         slot.map_or(Reserved::UnknownConfig, Reserved::Assigned)
     }
 
+    /// Whether the slot's message can't be erased.
+    pub(in crate::embedded) fn is_slot_unchangeable(&self, event: &EventId) -> bool {
+        let held = self.slots.get(self.slots.key(event));
+        held.is_some_and(|held| self.unchangeable.contains(&held.message))
+    }
+
     pub(in crate::embedded) fn release_slot(
         &mut self,
         event: EventId,

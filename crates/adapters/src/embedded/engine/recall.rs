@@ -100,6 +100,7 @@ impl Recall<'_> {
 
     pub(super) fn cancel(self, ids: &[MessageId]) -> Result<Vec<Cancelled>, LedgerError> {
         let known = self.known(ids)?;
+        self.require_changeable(ids)?;
         let cancel = |(id, known): (&MessageId, Option<Known>)| {
             let Some(Known { ended, .. }) = known else { return Cancelled::Unknown };
             match self.book.cancel(*id, self.now, self.group) {
@@ -112,6 +113,8 @@ impl Recall<'_> {
 
     /// Read here and not before: until now a dead letter may have come back and died again.
     pub(super) fn requeue(self, batch: Vec<Requeue>) -> Result<Vec<Requeued>, LedgerError> {
+        let edited = batch.iter().filter(|requeue| requeue.body.is_some());
+        self.require_changeable(&edited.map(|requeue| requeue.id).collect::<Vec<_>>())?;
         let dead = |requeue: &Requeue| self.store.dead(requeue.id, self.book.salt);
         let dead: Result<Vec<_>, _> = batch.iter().map(dead).collect();
         let dead = dead.map_err(StoreError::on_reading)?;
@@ -131,11 +134,21 @@ impl Recall<'_> {
 
     pub(super) fn delete_dead(self, ids: &[MessageId]) -> Result<Vec<bool>, LedgerError> {
         let known = self.known(ids)?;
+        self.require_changeable(ids)?;
         let delete = |(id, known): (&MessageId, Option<Known>)| {
             known.is_some_and(|known| known.ended == Some(Status::Dead))
                 && self.book.delete_dead(id.seq(), self.group)
         };
         Ok(ids.iter().zip(known).map(delete).collect())
+    }
+
+    /// What can't be overwritten or removed is reported, and nothing of the change happens.
+    fn require_changeable(&self, ids: &[MessageId]) -> Result<(), LedgerError> {
+        let is_damaged = |id: &&MessageId| self.book.unchangeable.contains(&id.seq());
+        ids.iter().find(is_damaged).map_or(Ok(()), |id| {
+            let said = format!("message {id} can't be erased: a page of the ledger is damaged");
+            Err(LedgerError::Corrupt(said))
+        })
     }
 
     fn known(&self, ids: &[MessageId]) -> Result<Vec<Option<Known>>, LedgerError> {

@@ -13,9 +13,9 @@ pub(super) const BLOCK: i64 = 256;
 
 /// Messages after ?1 in the blocks (of ?3) of queue ?2, those of other queues between them; in order.
 pub(super) const MESSAGES_OF_QUEUE: &str = "queue_block
-     CROSS JOIN message ON message.seq BETWEEN block * ?3 AND block * ?3 + ?3 - 1
+     CROSS JOIN message ON message.seq BETWEEN max(block * ?3, ?1 + 1) AND block * ?3 + ?3 - 1
      LEFT JOIN outcome ON outcome.seq = message.seq
-     WHERE queue_block.queue = ?2 AND block >= ?1 / ?3 AND message.seq > ?1 ORDER BY block, message.seq";
+     WHERE queue_block.queue = ?2 AND block >= ?1 / ?3 ORDER BY block, message.seq";
 
 pub(super) fn write(db: &Connection, messages: &[MessageRow]) -> rusqlite::Result<()> {
     let mut blocks: Vec<_> =

@@ -1,6 +1,6 @@
 //! Dead letters that come back or go for good.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use tidegate_domain::{MessageId, Status, Timestamp};
 
 use super::super::book::{Group, Text};
@@ -33,9 +33,14 @@ pub(super) fn write(store: &Store, group: &Group) -> rusqlite::Result<()> {
         if get_meta(db, "seq_last")?.is_some_and(|seq_last| seq_last < as_i64(*seq)) {
             set_meta(db, "seq_last", as_i64(*seq))?;
         }
-        for table in ["message", "attempt", "outcome"] {
-            db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?1"))?.execute([as_i64(*seq)])?;
-        }
+        remove(db, *seq)?;
+    }
+    Ok(())
+}
+
+pub(super) fn remove(db: &Connection, seq: u64) -> rusqlite::Result<()> {
+    for table in ["message", "attempt", "outcome"] {
+        db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?1"))?.execute([as_i64(seq)])?;
     }
     Ok(())
 }

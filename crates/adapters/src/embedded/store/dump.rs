@@ -14,7 +14,7 @@ use super::super::line::Tries;
 use super::super::rows::{AttemptRow, MessageRow, OutcomeRow, SlotRow, Totals};
 use super::read::{self, ATTEMPT, HEAD, OUTCOME, StoredMessage};
 use super::slots::{SLOT, slot_of};
-use super::{Store, StoreError, as_i64, checksum, recover};
+use super::{Store, StoreError, StoreErrorKind, as_i64, checksum, gaps, recover};
 
 /// How much one page holds at the most.
 const PAGE_ROWS: usize = 2_000;
@@ -66,7 +66,7 @@ impl Store {
             (Kind::Keys, "SELECT count(*) FROM key WHERE at > ?1"),
         ] {
             let count = self.connection.query_row(sql, [keys_since.millis()], |row| row.get(0));
-            inventory.add(kind, count.map_err(|e| self.error(e))?);
+            inventory.add(kind, count.map_err(|e| self.error(e).among(&format!("counting {kind:?}")))?);
         }
         let Totals { admitted, delivered, dead, expired, deleted } = self.head.totals;
         Ok(Stock { inventory, books: Books { admitted, delivered, dead, expired, deleted } })
@@ -172,14 +172,27 @@ impl Store {
 
     fn message_page(&self, after: u64) -> Result<Vec<StoredMessage>, StoreError> {
         let sql = format!("SELECT {HEAD}, body FROM message WHERE seq > ?1 ORDER BY seq LIMIT ?2");
-        let (mut messages, mut bytes) = (Vec::new(), 0);
-        self.each(&sql, [after, PAGE_ROWS as u64], |row| {
+        let (mut messages, mut bytes, mut last) = (Vec::new(), 0, as_i64(after));
+        let read = self.each(&sql, [after, PAGE_ROWS as u64], |row| {
             let stored = read::whole(row)?;
             bytes += stored.row.body.len();
+            last = as_i64(stored.row.seq);
             messages.push(stored);
             Ok(bytes < PAGE_BYTES)
-        })?;
+        });
+        read.map_err(|error| self.naming(error, last + 1))?;
         Ok(messages)
+    }
+
+    /// Says which messages it was that could not be read, from that number on.
+    fn naming(&self, error: StoreError, from: i64) -> StoreError {
+        let to = as_i64(self.head.reached.seq_last);
+        match gaps::behind_at(&self.connection, from, to) {
+            Ok(behind) if error.kind == StoreErrorKind::Damaged => {
+                error.among(&format!("messages {from} to {}", behind - 1))
+            }
+            _ => error,
+        }
     }
 
     fn page_of<T>(
@@ -194,7 +207,8 @@ impl Store {
         self.each(&sql, [first, last], |row| {
             found.push_back(read(row)?);
             Ok(true)
-        })?;
+        })
+        .map_err(|error| error.among(&format!("{table} of messages {first} to {last}")))?;
         Ok(found)
     }
 }

@@ -55,8 +55,13 @@ impl StoreError {
         Self::new(StoreErrorKind::Damaged, message.into(), file)
     }
 
-    pub(in crate::embedded) fn of_message(mut self, seq: u64) -> Self {
-        self.message = format!("message {seq}: {}", self.message);
+    pub(in crate::embedded) fn of_message(self, seq: u64) -> Self {
+        self.among(&format!("message {seq}"))
+    }
+
+    /// Names what was being read.
+    pub(in crate::embedded) fn among(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
         self
     }
 

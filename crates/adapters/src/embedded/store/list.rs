@@ -2,20 +2,20 @@
 
 use std::sync::LazyLock;
 
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 use tidegate_domain::{Damaged, Filter, Listing, MessageId, Page, Status, Timestamp};
 
 use super::super::rows::{MessageRow, OutcomeRow};
 use super::parties::Candidates;
-use super::{Parties, as_i64, blocks, checksum, get_meta, read};
+use super::{Parties, as_i64, checksum, gaps, get_meta, read};
+
+mod source;
+
+use source::Source;
 
 /// Rows that one page looks at; what does not fit comes with the next.
 const EXAMINED_MAX: usize = if cfg!(test) { 30 } else { 20_000 };
-
-/// The messages among the numbers of the list ?1, in its order.
-const OF_CANDIDATES: &str = "json_each(?1) AS candidate
-     CROSS JOIN message ON message.seq = candidate.value LEFT JOIN outcome ON outcome.seq = message.seq";
 
 /// Messages that match, oldest first.
 pub(in crate::embedded) fn list(
@@ -51,66 +51,136 @@ pub(in crate::embedded) fn list(
     }
     let mut looked_to = None;
     // Parties have runs, dead letters an index of their own, and queues know their blocks; the rest is decided row by row.
-    let (from, params) = match (&candidates, filter.status, queue) {
+    let source = match (&candidates, filter.status, queue) {
         (Some(candidates), ..) => {
             let (seqs, cut_at) = candidates.seqs(db, filter, after, EXAMINED_MAX)?;
             looked_to = cut_at.map(|seq| MessageId::new(Timestamp::default(), seq, salt));
-            (OF_CANDIDATES, vec![Value::Text(format!("{seqs:?}"))])
+            Source::Candidates(seqs)
         }
-        (_, Some(Status::Dead), _) => (
-            "outcome INDEXED BY dead LEFT JOIN message ON message.seq = outcome.seq
-             WHERE status = 2 AND outcome.seq > ?1 ORDER BY outcome.seq",
-            vec![after.into()],
-        ),
-        (.., Some(queue)) => {
-            (blocks::MESSAGES_OF_QUEUE, vec![after.into(), queue.into(), blocks::BLOCK.into()])
-        }
-        _ => (
-            "message LEFT JOIN outcome ON outcome.seq = message.seq
-             WHERE message.seq > ?1 ORDER BY message.seq",
-            vec![after.into()],
-        ),
+        (_, Some(Status::Dead), _) => Source::Dead,
+        (.., Some(queue)) => Source::Queue(queue),
+        _ => Source::All,
     };
-    let mut select = db.prepare_cached(&format!("SELECT {} FROM {from}", *COLUMNS))?;
-    let mut rows = select.query(rusqlite::params_from_iter(params))?;
-    let mut listing = Listing::default();
-    let (mut examined, mut bytes, mut last) = (0, 0, None);
-    while let Some(row) = rows.next()? {
-        let seq: u64 = row.get(SEQ)?;
-        let at = Timestamp::from_millis(row.get(1).unwrap_or_default());
-        let id = MessageId::new(at, seq, salt);
-        examined += 1;
-        // Judged before the filter is: what is damaged may look like something else.
-        match seen(row, live_from) {
-            Err(problem) => listing.damaged.push(Damaged { id, problem }),
-            Ok(seen) if seen.matches(filter, queue) => {
-                // A deleted message has no body any more.
-                let erased = seen.status() == Status::Deleted;
-                bytes += if erased { 0 } else { row.get::<_, usize>(BODY_BYTES)? };
-                let fits = page.body_bytes_max.is_none_or(|max| bytes <= max);
-                if !fits && !listing.messages.is_empty() {
-                    listing.next = last;
-                    break;
-                }
-                match read::record(db, id, salt, page.body_bytes_max.is_some()) {
-                    Ok(Some(Ok(record))) => listing.messages.push(record),
-                    Ok(Some(Err(problem))) => listing.damaged.push(Damaged { id, problem }),
-                    Ok(None) => {}
-                    Err(error @ rusqlite::Error::SqliteFailure(..)) => return Err(error),
-                    Err(error) => listing.damaged.push(Damaged { id, problem: error.to_string() }),
-                }
-            }
-            Ok(_) => {}
-        }
-        if listing.messages.len() + listing.damaged.len() >= page.max || examined >= EXAMINED_MAX {
-            listing.next = rows.next()?.is_some().then_some(id);
-            break;
-        }
-        last = Some(id);
-    }
+    let (listing, last) = (Listing::default(), None);
+    let (examined, bytes, reached) = (0, 0, after);
+    let mut scan = Scan { db, filter, page, salt, queue, live_from, listing, examined, bytes, reached, last };
+    scan.run(&source)?;
     // Of a cursor only the number counts.
-    listing.next = listing.next.or(looked_to);
-    Ok(listing)
+    let listing = scan.listing;
+    Ok(Listing { next: listing.next.or(looked_to), ..listing })
+}
+
+/// One page in the making.
+struct Scan<'a> {
+    db: &'a Connection,
+    filter: &'a Filter,
+    page: &'a Page,
+    salt: u32,
+    queue: Option<i64>,
+    live_from: i64,
+    listing: Listing,
+    examined: usize,
+    bytes: usize,
+    /// The last number that was looked at.
+    reached: i64,
+    last: Option<MessageId>,
+}
+
+impl Scan<'_> {
+    /// A row that can't be read, or the numbers of a whole page of them, are named, and the list goes on behind them.
+    fn run(&mut self, source: &Source) -> rusqlite::Result<()> {
+        loop {
+            let error = match self.rows(source) {
+                Err(error) if gaps::is_damage(&error) => error,
+                done => return done,
+            };
+            let Some((first, last)) = source.unreadable_after(self.db, self.reached)? else { return Ok(()) };
+            let id = MessageId::new(Timestamp::default(), u64::try_from(last).unwrap_or_default(), self.salt);
+            let problem = if first == last {
+                format!("message {first} can't be read: {error}")
+            } else {
+                format!("messages {first} to {last} can't be read: {error}")
+            };
+            self.listing.damaged.push(Damaged { id, problem });
+            self.examined += 1;
+            (self.reached, self.last) = (last, Some(id));
+            if self.is_full() {
+                self.listing.next = Some(id);
+                return Ok(());
+            }
+        }
+    }
+
+    fn rows(&mut self, source: &Source) -> rusqlite::Result<()> {
+        let (from, params) = source.query(self.reached);
+        let mut select = self.db.prepare_cached(&format!("SELECT {} FROM {from}", *COLUMNS))?;
+        let mut rows = select.query(rusqlite::params_from_iter(params))?;
+        while let Some(row) = rows.next()? {
+            let seq: u64 = row.get(SEQ)?;
+            let at = Timestamp::from_millis(row.get(1).unwrap_or_default());
+            let id = MessageId::new(at, seq, self.salt);
+            self.examined += 1;
+            if !self.take(row, id)? {
+                self.listing.next = self.last;
+                return Ok(());
+            }
+            if self.is_full() {
+                // What can't be read is something, too.
+                let is_more = rows.next().map_or_else(|error| gaps::is_damage(&error), |row| row.is_some());
+                self.listing.next = is_more.then_some(id);
+                return Ok(());
+            }
+            (self.reached, self.last) = (as_i64(seq), Some(id));
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        let Listing { messages, damaged, .. } = &self.listing;
+        messages.len() + damaged.len() >= self.page.max || self.examined >= EXAMINED_MAX
+    }
+
+    /// False when the page has no room for it.
+    fn take(&mut self, row: &Row<'_>, id: MessageId) -> rusqlite::Result<bool> {
+        // Judged before the filter is: what is damaged may look like something else.
+        let seen = match seen(row, self.live_from) {
+            Err(problem) => {
+                self.listing.damaged.push(Damaged { id, problem });
+                return Ok(true);
+            }
+            Ok(seen) if !seen.matches(self.filter, self.queue) => return Ok(true),
+            Ok(seen) => seen,
+        };
+        // A deleted message has no body any more.
+        let erased = seen.status() == Status::Deleted;
+        let body_bytes = if erased { 0 } else { row.get::<_, usize>(BODY_BYTES)? };
+        if !self.fits(body_bytes) {
+            return Ok(false);
+        }
+        let problem = match read::record(self.db, id, self.salt, self.page.body_bytes_max.is_some()) {
+            Ok(Some(Ok(record))) => {
+                let bytes = record.text_bytes();
+                if !self.fits(bytes) {
+                    return Ok(false);
+                }
+                self.bytes += bytes;
+                self.listing.messages.push(record);
+                return Ok(true);
+            }
+            Ok(None) => return Ok(true),
+            Ok(Some(Err(problem))) => problem,
+            Err(error @ rusqlite::Error::SqliteFailure(..)) if !gaps::is_damage(&error) => return Err(error),
+            Err(error) => error.to_string(),
+        };
+        self.listing.damaged.push(Damaged { id, problem });
+        Ok(true)
+    }
+
+    /// One message always does.
+    fn fits(&self, bytes: usize) -> bool {
+        let within = |max| self.bytes.saturating_add(bytes) <= max;
+        self.listing.messages.is_empty() || self.page.body_bytes_max.is_none_or(within)
+    }
 }
 
 /// The head of a message, the length of its body, which is known without a look at its pages, and its outcome.

@@ -121,10 +121,10 @@ impl View<'_> {
         };
         let (mut found, mut bytes) = (Found { next: self.after, ..Found::default() }, 0);
         for _ in 0..PAGES_MAX {
-            let body_bytes_max = Some(bytes_max - bytes);
+            let body_bytes_max = Some(bytes_max.saturating_sub(bytes));
             let page = Page { max: self.count - found.count(), body_bytes_max, after: found.next };
             let listing = self.gateway.queues.list(filter.clone(), page).await.map_err(from_ledger)?;
-            bytes += listing.messages.iter().map(|record| record.body.len()).sum::<usize>();
+            bytes += listing.messages.iter().map(MessageRecord::text_bytes).sum::<usize>();
             found.records.extend(listing.messages);
             found.damaged.extend(listing.damaged);
             found.next = listing.next;

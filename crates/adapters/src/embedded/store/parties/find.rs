@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension};
 use tidegate_domain::Filter;
 
 use super::super::as_i64;
+use super::super::gaps::is_damage;
 use super::run::{self, Head, Unreadable};
 use super::upkeep::gather;
 use super::{ANY, BLOCK, Parties, hash};
@@ -48,12 +49,15 @@ impl Candidates {
                 Some(Ok(head)) if !head.times.overlap(filter.from, filter.to) => Ok(()),
                 Some(Ok(head)) => self.search(db, block, &head, &mut seqs)?,
                 Some(Err(unreadable)) => Err(unreadable),
-                None => match next_block(db, block)? {
-                    Some(next) if next == block => Err(Unreadable),
-                    next => {
-                        block = next.unwrap_or(self.block);
-                        continue;
-                    }
+                None => match next_block(db, block) {
+                    Err(error) if is_damage(&error) => Err(Unreadable),
+                    next => match next? {
+                        Some(next) if next == block => Err(Unreadable),
+                        next => {
+                            block = next.unwrap_or(self.block);
+                            continue;
+                        }
+                    },
                 },
             };
             if read.is_err() {

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tidegate_domain::Timestamp;
 
 use super::super::as_i64;
+use super::super::gaps::is_damage;
 use super::{ANY, BLOCK, Entry, Gathered, Times};
 
 pub(in crate::embedded::store) const TABLE: &str = "
@@ -130,13 +131,18 @@ fn piece<T>(
     id: i64,
     read: impl FnOnce(&[u8]) -> Result<T, Unreadable>,
 ) -> rusqlite::Result<Option<Result<T, Unreadable>>> {
-    db.prepare_cached("SELECT entries FROM party_block WHERE id = ?1")?
+    let found = db
+        .prepare_cached("SELECT entries FROM party_block WHERE id = ?1")?
         .query_row([id], |row| {
             let stored = row.get_ref(0)?.as_blob()?.split_at_checked(SUM_BYTES);
             let sound = stored.filter(|(found, bytes)| *found == sum(id, bytes));
             Ok(sound.ok_or(Unreadable).and_then(|(_, bytes)| read(bytes)))
         })
-        .optional()
+        .optional();
+    match found {
+        Err(error) if is_damage(&error) => Ok(Some(Err(Unreadable))),
+        found => found,
+    }
 }
 
 fn summed(id: i64, bytes: &[u8]) -> Vec<u8> {

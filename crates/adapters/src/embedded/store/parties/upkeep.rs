@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension};
 use tidegate_domain::Timestamp;
 
+use super::super::gaps::{self, is_damage};
 use super::super::read::{self, HEAD};
 use super::super::{Store, StoreError, as_i64, checksum};
 use super::find::next_block;
@@ -75,7 +76,11 @@ impl Store {
             .query_row([], |row| row.get(0))
             .optional()?;
         let Some(first) = first.map(|id| id >> 16) else { return Ok(None) };
-        let until = next_block(db, 0)?.unwrap_or(first + 1);
+        let until = match next_block(db, 0) {
+            // The first messages can't be read, and stay.
+            Err(error) if is_damage(&error) => return Ok(None),
+            next => next?.unwrap_or(first + 1),
+        };
         Ok((first < until).then_some(until))
     }
 
@@ -106,18 +111,43 @@ fn next_missing(db: &Connection, mut block: u64, last: u64) -> rusqlite::Result<
     Ok(None)
 }
 
-/// Reads the messages of a block.
+/// Reads the messages of a block. Of numbers whose page can't be read there may be some, so that each counts as damaged.
 pub(super) fn gather(db: &Connection, block: u64) -> rusqlite::Result<Gathered> {
+    let mut gathered = Gathered { block, ..Gathered::default() };
+    let (mut from, to) = (as_i64(block * BLOCK), as_i64(block * BLOCK + BLOCK - 1));
+    while from <= to {
+        let mut met = from;
+        match gather_from(db, (from, to), &mut met, &mut gathered) {
+            Err(error) if is_damage(&error) => {
+                let behind = gaps::behind_at(db, met, to)?;
+                for seq in met..behind {
+                    gathered.add_damaged(u64::try_from(seq).unwrap_or_default());
+                }
+                from = behind;
+            }
+            done => return done.map(|()| gathered),
+        }
+    }
+    Ok(gathered)
+}
+
+/// Leaves in `next` the number behind the last message that was read.
+fn gather_from(
+    db: &Connection,
+    (from, to): (i64, i64),
+    next: &mut i64,
+    gathered: &mut Gathered,
+) -> rusqlite::Result<()> {
     let mut select =
         db.prepare_cached(&format!("SELECT {HEAD} FROM message WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"))?;
-    let mut rows = select.query([as_i64(block * BLOCK), as_i64(block * BLOCK + BLOCK - 1)])?;
-    let mut gathered = Gathered { block, ..Gathered::default() };
+    let mut rows = select.query([from, to])?;
     while let Some(row) = rows.next()? {
         match read::head(row) {
             Ok((message, sum)) if checksum::head_matches(&message, sum) => gathered.add_message(&message),
             Err(error @ rusqlite::Error::SqliteFailure(..)) => return Err(error),
             Ok(_) | Err(_) => gathered.add_damaged(row.get(0)?),
         }
+        *next = row.get::<_, i64>(0)? + 1;
     }
-    Ok(gathered)
+    Ok(())
 }
