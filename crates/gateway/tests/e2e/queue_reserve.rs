@@ -87,11 +87,17 @@ fn nacks_end_in_a_dead_letter_and_so_do_leases_that_nobody_settles() {
     let id = push(&gateway, "jobs", "b", &[]).json()["id"].as_str().unwrap().to_owned();
     assert_eq!(pop(&gateway, "jobs", &[]).json()["attempt"], 1);
     assert_eq!(pop(&gateway, "jobs", &[("waitSeconds", "20")]).json()["attempt"], 2);
-    eventually(|| {
-        assert_eq!(pop(&gateway, "jobs", &[]).status, 404, "never a third time");
+    // No consumer asks for it again.
+    let record = eventually(|| {
         let record = gateway.get(&format!("/api/v1/messages/{id}")).json();
-        (record["status"] == "dead").then_some(())
+        (record["status"] == "dead").then_some(record)
     });
+    assert_eq!(record["reason"], "gave up after 2 attempts: the last lease ended unsettled");
+    let results = [0, 1].map(|n| record["attempts"][n]["result"].clone());
+    assert_eq!((results, &record["retryCount"]), ([json!("interrupted"), json!("failed")], &json!(1)));
+    assert_eq!(pop(&gateway, "jobs", &[]).status, 404, "never a third time");
+    assert_eq!(gateway.post(&format!("/api/v1/dead-letters/{id}/requeue"), &json!({})).status, 200);
+    assert_eq!(pop(&gateway, "jobs", &[]).json()["attempt"], 4, "the requeue is the third entry");
 }
 
 #[test]

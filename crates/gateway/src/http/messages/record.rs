@@ -75,8 +75,10 @@ enum Text<'a> {
 #[serde(rename_all = "camelCase")]
 struct AttemptAnswer<'a> {
     number: u32,
-    at: String,
-    latency_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ms: Option<u64>,
     result: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, str>>,
@@ -118,7 +120,7 @@ pub fn answer<'a>(record: &'a MessageRecord, principal: &Principal) -> MessageAn
         delivered_at,
         settled_at,
         reason: record.reason.as_deref().map(told),
-        attempts: record.attempts.iter().map(|one| attempt(one, one.reason.as_deref().map(told))).collect(),
+        attempts: attempts(&record.attempts, told),
     }
 }
 
@@ -141,6 +143,25 @@ fn headers(headers: &Headers) -> Option<Map<String, Value>> {
     (!given.is_empty()).then(|| pairs.collect())
 }
 
+/// By number. An attempt that was begun and never settled, because its lease ended or its process did, has no record: it
+/// is told of where a later one shows the gap.
+fn attempts<'a>(
+    records: &'a [AttemptRecord],
+    told: impl Fn(&'a str) -> Cow<'a, str>,
+) -> Vec<AttemptAnswer<'a>> {
+    let (mut shown, mut last) = (Vec::with_capacity(records.len()), 0);
+    for record in records {
+        shown.extend((last + 1..record.number).map(interrupted));
+        shown.push(attempt(record, record.reason.as_deref().map(&told)));
+        last = record.number;
+    }
+    shown
+}
+
+fn interrupted<'a>(number: u32) -> AttemptAnswer<'a> {
+    AttemptAnswer { number, at: None, latency_ms: None, result: "interrupted", reason: None }
+}
+
 fn attempt<'a>(record: &AttemptRecord, reason: Option<Cow<'a, str>>) -> AttemptAnswer<'a> {
     let result = match record.result {
         AttemptResult::Delivered => "delivered",
@@ -148,7 +169,8 @@ fn attempt<'a>(record: &AttemptRecord, reason: Option<Cow<'a, str>>) -> AttemptA
         AttemptResult::Accepted => "accepted",
         AttemptResult::Requeued => "requeued",
     };
-    AttemptAnswer { number: record.number, at: iso(record.at), latency_ms: record.latency_ms, result, reason }
+    let (at, latency_ms) = (Some(iso(record.at)), Some(record.latency_ms));
+    AttemptAnswer { number: record.number, at, latency_ms, result, reason }
 }
 
 pub fn status(status: Status) -> &'static str {
@@ -215,6 +237,21 @@ mod tests {
         assert_eq!((count(&[(2, Delivered)]), count(&[(1, Failed), (2, Requeued), (4, Failed)])), (1, 1));
         assert_eq!(count(&[(1, Failed), (2, Failed), (3, Requeued)]), 0);
         assert_eq!(count(&[(1, Failed), (2, Requeued), (3, Failed)]), 0);
+    }
+
+    #[test]
+    fn an_attempt_that_never_ended_is_told_of() {
+        let admin = Principal { name: "ops".into(), role: Role::Admin };
+        let mut message = record(b"hi", Status::Dead);
+        message.attempts[0].number = 3;
+        let shown = serde_json::to_value(answer(&message, &admin)).unwrap();
+        let told =
+            |n: usize| (shown["attempts"][n]["number"].as_u64(), shown["attempts"][n]["result"].as_str());
+        assert_eq!(
+            [0, 1, 2].map(told),
+            [(Some(1), Some("interrupted")), (Some(2), Some("interrupted")), (Some(3), Some("failed"))]
+        );
+        assert_eq!((shown["retryCount"].as_u64(), shown["attempts"][0].get("at")), (Some(2), None));
     }
 
     #[test]
