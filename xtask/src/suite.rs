@@ -32,7 +32,7 @@ const WITH_SERVERS: [&str; 12] = [
 const E2E_WITH_SERVERS: [&str; 6] = ["bus::", "clocks::", "postgres::", "redis::", "roles::", "transfer::"];
 
 /// Tests of the API about a directory that one process owns, or with a server of their own already.
-const ABOUT_A_DIRECTORY: [&str; 14] = [
+const ABOUT_A_DIRECTORY: [&str; 15] = [
     "bus::",
     "clocks::",
     "disk::",
@@ -47,6 +47,8 @@ const ABOUT_A_DIRECTORY: [&str; 14] = [
     "check_config_names_every_problem_or_every_source",
     "a_kill_voids_leases_and_loses_nothing",
     "a_damaged_message",
+    // Without files PostgreSQL is away, too.
+    "an_attempt_without_a_file",
 ];
 
 #[derive(Debug, Default)]

@@ -70,6 +70,11 @@ impl Watch {
 impl Watcher {
     fn run(mut self, hinted: &Receiver<()>, looked: &Notify) {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else { return };
+        // Kafka that answers for one topic is not ready for the others.
+        for topic in &self.topics {
+            let unknown = BusError::Away(format!("the topic {topic} has not been looked for yet"));
+            self.standing.set_topic(topic, Some(unknown));
+        }
         let mut before = self.standing.health();
         loop {
             self.look(&runtime);

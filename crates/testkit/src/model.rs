@@ -189,8 +189,12 @@ impl Slots for ModelLedger {
 impl Backend for ModelBackend {
     async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
         let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
-        let model = model.get_or_insert_with(|| Arc::new(ModelLedger::new(setup.clone())));
-        model.restart();
-        Ok(Opened::new(model.clone()))
+        let opened = ModelLedger::new(setup.clone());
+        if let Some(closed) = model.take() {
+            std::mem::swap(&mut *opened.rules(), &mut *closed.rules());
+        }
+        opened.restart();
+        let opened = model.insert(Arc::new(opened));
+        Ok(Opened::new(opened.clone()))
     }
 }
