@@ -26,38 +26,52 @@ impl Store {
         if self.wal_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
             return Ok(());
         }
-        self.checkpoint("PASSIVE", now)
+        self.checkpoint("PASSIVE", now).map(drop)
     }
 
-    /// All pages, and an empty WAL, unless another process has the file open. The WAL is cut when the progress knows of the
-    /// checkpoint: until then it proves that the database is complete.
+    /// All pages, and an empty WAL, unless a look-up or another process is reading. Whether it did so.
+    ///
+    /// The WAL is cut when the progress knows of the checkpoint: until then it proves that the database is complete. A
+    /// look-up that keeps the first step from its end may be over before the second, so the second is not even tried then:
+    /// it would end that checkpoint, and a crash would leave a database that is newer than the progress, without its proof.
     pub(super) fn checkpoint_last(&mut self, now: Timestamp) -> Result<bool, StoreError> {
-        self.checkpoint("FULL", now)?;
-        let Moved { busy, pages, moved } = self.move_pages("TRUNCATE")?;
-        Ok(!busy && pages == moved)
+        if !self.checkpoint("FULL", now)? {
+            return Ok(false);
+        }
+        let Moved { busy, .. } = self.move_pages("TRUNCATE")?;
+        Ok(!busy)
     }
 
     /// Each checkpoint has a number. It travels in the first page of the database and, once all pages are synced, stands
     /// in the file of progress: a database from before the checkpoint is found by it. Without it, SQLite would apply the
     /// WAL, which begins after the checkpoint, to whatever database is there.
-    fn checkpoint(&mut self, mode: &str, now: Timestamp) -> Result<(), StoreError> {
-        let numbered = self.sync == Durability::Fsync;
-        // No number twice, also when the checkpoint that it was for has not come to its end.
-        let used = if numbered { self.checkpoint_number()? } else { 0 };
-        let number = self.progress.last().checkpoint.max(used).saturating_add(1);
-        let numbered = numbered && self.number(number, now)?;
+    ///
+    /// Whether all pages are in the database now.
+    fn checkpoint(&mut self, mode: &str, now: Timestamp) -> Result<bool, StoreError> {
+        let synced = self.sync == Durability::Fsync;
+        let number = if synced { self.next_number(now)? } else { 0 };
         self.wal_pages.store(0, Ordering::Relaxed);
         let Moved { pages, moved, .. } = self.move_pages(mode)?;
-        if numbered && pages >= 0 && pages == moved {
+        let whole = pages == moved;
+        if synced && whole && pages >= 0 {
             let database_bytes = std::fs::metadata(&self.path);
             let database_bytes =
                 database_bytes.map_err(|error| StoreError::of_file(&self.path, error))?.len();
             let known = *self.progress.last();
-            self.progress.note(Progress { checkpoint: number, database_bytes, ..known })?;
+            let checkpoint = number.max(known.checkpoint);
+            self.progress.note(Progress { checkpoint, database_bytes, ..known })?;
             // Before the next commit, which may begin the WAL anew.
             self.progress.sync()?;
         }
-        Ok(())
+        Ok(whole)
+    }
+
+    /// The number of the checkpoint that is about to begin, committed. No number is given twice, also when the checkpoint that it
+    /// was for has not come to its end. Without room for it the number before stands, which the database may get only now.
+    fn next_number(&mut self, now: Timestamp) -> Result<u32, StoreError> {
+        let used = self.checkpoint_number()?;
+        let number = self.progress.last().checkpoint.max(used).saturating_add(1);
+        Ok(if self.number(number, now)? { number } else { used })
     }
 
     fn move_pages(&self, mode: &str) -> Result<Moved, StoreError> {
@@ -105,5 +119,64 @@ impl Store {
             self.progress.sync()?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::path::Path;
+
+    use rusqlite::Connection;
+
+    use super::super::{FILE_NAME, beside, progress, wal};
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    thread_local! {
+        static LOOK_UP: RefCell<Option<Connection>> = const { RefCell::new(None) };
+        static MET: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// A look-up that the first step of a checkpoint does not wait for, and that is over when the next step comes.
+    fn meet(_: i32) -> bool {
+        MET.set(MET.get() + 1);
+        let again = MET.get() > 1;
+        if again {
+            LOOK_UP.take();
+        }
+        again
+    }
+
+    /// The files as a crash leaves them.
+    fn crash(database: &Path, to: &Path) -> std::path::PathBuf {
+        let copy = to.join(FILE_NAME);
+        for suffix in ["", wal::SUFFIX, progress::SUFFIX] {
+            std::fs::copy(beside(database, suffix), beside(&copy, suffix)).unwrap();
+        }
+        copy
+    }
+
+    #[test]
+    fn a_look_up_that_ends_within_a_checkpoint_leaves_no_database_that_is_newer_than_its_progress() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let database = dirs[0].path().join(FILE_NAME);
+        let mut store = Store::open(&database, Durability::Fsync).unwrap();
+        store.begin_life(NOW).unwrap();
+        let look_up = Store::reader(&database).unwrap();
+        look_up.execute_batch("BEGIN; SELECT * FROM meta").unwrap();
+        LOOK_UP.set(Some(look_up));
+        store.connection.busy_handler(Some(meet)).unwrap();
+        assert!(!store.checkpoint_last(NOW).unwrap(), "a look-up was in its way");
+        assert!(MET.get() > 0, "a look-up was in its way");
+        LOOK_UP.take();
+        store.begin_life(NOW).unwrap();
+        let copy = crash(&database, dirs[1].path());
+        Store::open(&copy, Durability::Fsync).expect("nothing is missing").close(NOW).unwrap();
+        assert!(store.checkpoint_last(NOW).unwrap(), "nothing is in its way");
+        let copy = crash(&database, dirs[1].path());
+        assert_eq!(std::fs::metadata(beside(&copy, wal::SUFFIX)).unwrap().len(), 0);
+        Store::open(&copy, Durability::Fsync).expect("nothing is missing");
     }
 }
