@@ -8,10 +8,12 @@ use anyhow::{Context, ensure};
 use tempfile::TempDir;
 use tidegate_testkit::journal::{ClientJournal, ProviderJournal, read_log_channel};
 use tidegate_testkit::judge::{Verdict, judge};
-use tidegate_testkit::load::{self, Stop};
+use tidegate_testkit::load::{self, Report, Source, Stop};
 use tidegate_testkit::{Disk, Gateway, Launch};
+use tokio::task::JoinHandle;
 
 use super::chance::Chance;
+use super::look_ups::LookUps;
 use super::toll::Toll;
 use super::traffic::{Client, clients};
 
@@ -33,6 +35,7 @@ pub struct Lives {
     launch: Launch,
     chance: Chance,
     clients: Vec<Client>,
+    look_ups: Vec<LookUps>,
     provider: ProviderJournal,
     toll: Toll,
     disk: Option<Disk>,
@@ -66,8 +69,9 @@ impl Lives {
         };
         let mut chance = Chance::new(seed);
         let clients = clients(&mut chance);
+        let look_ups = vec![LookUps::default()];
         let (provider, toll) = (ProviderJournal::default(), Toll::default());
-        Ok(Self { launch, chance, clients, provider, toll, disk, files, _temporary: temporary })
+        Ok(Self { launch, chance, clients, look_ups, provider, toll, disk, files, _temporary: temporary })
     }
 
     pub fn toll(&self) -> &Toll {
@@ -97,18 +101,15 @@ impl Lives {
         for client in &mut self.clients {
             client.begin_life();
         }
-        let clients = std::mem::take(&mut self.clients);
-        let address = gateway.address;
-        let load = tokio::spawn({
-            let stop = stop.clone();
-            async move { load::run(address, clients, &stop).await }
-        });
+        let load = load_beside(&gateway, std::mem::take(&mut self.clients), &stop);
+        let look_ups = load_beside(&gateway, std::mem::take(&mut self.look_ups), &stop);
         tokio::time::sleep(Duration::from_millis(self.chance.between(10, 500))).await;
         self.die(gateway)?;
         stop.now();
         let (report, clients) = load.await?;
         self.clients = clients;
         self.toll.report.merge(report);
+        (_, self.look_ups) = look_ups.await?;
         self.check_answers()
     }
 
@@ -213,10 +214,20 @@ impl Lives {
     }
 
     fn check_answers(&self) -> anyhow::Result<()> {
-        let strange = self.clients.iter().find_map(|client| client.strange.first());
+        let sent = self.clients.iter().flat_map(|client| &client.strange);
+        let strange = self.look_ups.iter().flat_map(|look_ups| &look_ups.strange).chain(sent).next();
         ensure!(strange.is_none(), "a sound gateway does not answer that: {strange:?}");
         Ok(())
     }
+}
+
+fn load_beside<S: Source + Send + 'static>(
+    gateway: &Gateway,
+    sources: Vec<S>,
+    stop: &Stop,
+) -> JoinHandle<(Report, Vec<S>)> {
+    let (address, stop) = (gateway.address, stop.clone());
+    tokio::spawn(async move { load::run(address, sources, &stop).await })
 }
 
 fn at_full_speed() -> (String, String) {
