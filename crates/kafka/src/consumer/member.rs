@@ -39,6 +39,10 @@ impl Places {
     pub fn names(&self) -> Vec<String> {
         self.topics.iter().map(|(_, topic)| topic.clone()).collect()
     }
+
+    pub fn topic(&self, lane: Lane) -> Option<&str> {
+        self.topics.iter().find(|(of, _)| *of == lane).map(|(_, topic)| topic.as_str())
+    }
 }
 
 impl Member {
@@ -65,8 +69,9 @@ impl Member {
         while !self.desk.is_closed() {
             // After an error from which a client does not recover there is none, and another one joins in its place.
             let client = client.take().map_or_else(|| start(&self.config, &self.standing), Ok);
-            let session =
-                client.and_then(|client| Session::join(client, &self.places, &self.desk, &self.watch));
+            let session = client.and_then(|client| {
+                Session::join(client, &self.places, &self.desk, &self.standing, &self.watch)
+            });
             let end = match session {
                 Ok(session) => session.run(&mut strange, left),
                 Err(error) => End::Broken(error.to_string()),

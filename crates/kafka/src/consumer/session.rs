@@ -17,6 +17,7 @@ use super::member::Places;
 use super::shelf::Place;
 use super::strange::Strange;
 use crate::client::bus_error;
+use crate::standing::Standing;
 use crate::watch::Watch;
 
 /// The thread is woken for what comes; this is for what nobody wakes it for.
@@ -25,6 +26,11 @@ const WAKE_EVERY: Duration = Duration::from_millis(50);
 const TURN_RECORDS: usize = 32;
 /// How long the lower lanes wait to see what the higher ones have, after a partition has become ours.
 const MET_WITHIN: Duration = Duration::from_secs(1);
+/// How long a partition whose leader is there may show neither a record nor its end, before the client is replaced. librdkafka
+/// asks for a partition's committed offset once: a coordinator that is just moving or starting answers NOT_COORDINATOR, and
+/// then the client never fetches that partition, while its group takes it for a member that is well (librdkafka #5586).
+/// Too short, and a slow broker is left and joined again and again; too long, and records wait for that long.
+const SILENT_MAX: Duration = Duration::from_secs(15);
 const LEFT_WITHIN: Duration = Duration::from_secs(5);
 
 /// One client's time in a group.
@@ -36,14 +42,34 @@ pub struct Session<'a> {
     /// last to hold the client.
     partitions: BTreeMap<Place, PartitionQueue<Happenings>>,
     client: Arc<BaseConsumer<Happenings>>,
-    /// Those of which neither a record nor the end has been seen yet, and until when that matters.
-    unmet: BTreeMap<Place, Instant>,
+    /// Those of which neither a record nor the end has been seen yet.
+    unmet: BTreeMap<Place, Unmet>,
     places: &'a Places,
     desk: &'a Desk,
+    standing: &'a Standing,
     watch: &'a Watch,
     /// Where the next round over the partitions begins.
     turn: usize,
     broken: Option<String>,
+}
+
+struct Unmet {
+    /// The lower lanes wait until then.
+    lanes_wait_until: Instant,
+    /// The client is replaced then.
+    silent_until: Instant,
+}
+
+impl Unmet {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { lanes_wait_until: now + MET_WITHIN, silent_until: now + SILENT_MAX }
+    }
+
+    /// An error that the fetching of a partition tells is no silence.
+    fn speaks(&mut self) {
+        self.silent_until = Instant::now() + SILENT_MAX;
+    }
 }
 
 pub enum End {
@@ -57,6 +83,7 @@ impl<'a> Session<'a> {
         mut client: BaseConsumer<Happenings>,
         places: &'a Places,
         desk: &'a Desk,
+        standing: &'a Standing,
         watch: &'a Watch,
     ) -> KafkaResult<Self> {
         client.set_nonempty_callback(wake_up());
@@ -64,13 +91,14 @@ impl<'a> Session<'a> {
         client.subscribe(&topics.iter().map(String::as_str).collect::<Vec<_>>())?;
         let (client, partitions, unmet) = (Arc::new(client), BTreeMap::new(), BTreeMap::new());
         desk.set_client(&client);
-        Ok(Self { client, partitions, unmet, places, desk, watch, turn: 0, broken: None })
+        Ok(Self { client, partitions, unmet, places, desk, standing, watch, turn: 0, broken: None })
     }
 
     pub fn run(mut self, strange: &mut Strange, left: &SyncSender<()>) -> End {
         while !self.desk.is_closed() {
             let mut busy = self.serve(strange);
             busy |= self.fill(strange);
+            self.look_for_silence();
             if let Some(why) = self.broken.take() {
                 // Told at once: to leave may take a while.
                 self.desk.set_trouble(Some(BusError::Away(why.clone())));
@@ -129,7 +157,7 @@ impl<'a> Session<'a> {
             queue.set_nonempty_callback(wake_up());
             self.desk.shelf().assign(place);
             self.partitions.insert(place, queue);
-            self.unmet.insert(place, Instant::now() + MET_WITHIN);
+            self.unmet.insert(place, Unmet::new());
         }
     }
 
@@ -156,6 +184,9 @@ impl<'a> Session<'a> {
                     Some(Err(KafkaError::PartitionEOF(_))) => {}
                     Some(Err(error)) => {
                         self.hear(&error);
+                        if let Some(unmet) = self.unmet.get_mut(place) {
+                            unmet.speaks();
+                        }
                         continue;
                     }
                     None => break,
@@ -175,7 +206,26 @@ impl<'a> Session<'a> {
     /// A backlog that is found at the start is served by lane too, whichever lane's is fetched first.
     fn waits(&self, lane: Lane) -> bool {
         let now = Instant::now();
-        self.unmet.iter().any(|(place, until)| place.lane.index() < lane.index() && now < *until)
+        let waits = |(place, unmet): (&Place, &Unmet)| {
+            place.lane.index() < lane.index() && now < unmet.lanes_wait_until
+        };
+        self.unmet.iter().any(waits)
+    }
+
+    /// A partition that is not read because its lane is full, or whose leader is away, has a reason for its silence.
+    fn look_for_silence(&mut self) {
+        let now = Instant::now();
+        for (place, unmet) in &mut self.unmet {
+            let Some(topic) = self.places.topic(place.lane) else { continue };
+            let explained = !self.desk.shelf().has_room(place.lane) || self.standing.trouble(topic).is_some();
+            if explained {
+                unmet.speaks();
+            } else if unmet.silent_until <= now {
+                let silent =
+                    format!("partition {} of {topic} is silent since it was assigned", place.partition);
+                self.broken = Some(silent);
+            }
+        }
     }
 
     fn shelve(&self, message: &BorrowedMessage<'_>, strange: &mut Strange) {

@@ -74,6 +74,24 @@ async fn whoever_receives_gets_over_failed_fetches() {
     assert_eq!(receive(&mut *consumer, 10).await, claims(10..20));
 }
 
+/// After an outage a coordinator may move just when a member asks for its committed offsets. The client asks once.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_receives_gets_over_committed_offsets_that_are_not_told() {
+    let (mock, backend) = Mock::with_backend();
+    let bus = backend.bus().await;
+    mock.with(|mock| mock.request_errors(Api::OffsetFetch, &[Error::RD_KAFKA_RESP_ERR_NOT_COORDINATOR]));
+    let mut consumer = bus.consumer(queue("sms")).await.unwrap();
+    assert_eq!(bus.publish(claims(0..10)).await, vec![Ok(()); 10]);
+    let received = async {
+        let mut wanted = claims(0..10);
+        while !wanted.is_empty() {
+            let claims = consumer.receive(99, 500).await.unwrap_or_default();
+            wanted.retain(|claim| !claims.contains(claim));
+        }
+    };
+    timeout(HANG, received).await.expect("the client is replaced by one that asks again");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_goes_is_noticed_and_one_that_returns_too() {
     let (mock, backend) = Mock::with_backend();

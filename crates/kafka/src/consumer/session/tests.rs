@@ -16,12 +16,12 @@ fn joined(cluster: &MockCluster<'static, DefaultProducerContext>) -> Session<'st
     routes.names().iter().for_each(|topic| cluster.create_topic(topic, 1, 1).unwrap());
     let topics = Lane::ALL.into_iter().filter_map(|lane| Some((lane, routes.name(&queue, lane)?))).collect();
     let options = Options::new(cluster.bootstrap_servers(), routes);
-    let standing = Arc::new(Standing::new(None, crate::reason::Encryption::Off));
-    let watch = Box::leak(Box::new(Watch::start(&options, &standing, Arc::default()).unwrap()));
+    let standing = Box::leak(Box::new(Arc::new(Standing::new(None, crate::reason::Encryption::Off))));
+    let watch = Box::leak(Box::new(Watch::start(&options, standing, Arc::default()).unwrap()));
     let places = Box::leak(Box::new(Places { queue: queue.clone(), topics }));
     let desk = Box::leak(Box::new(Desk::default()));
-    let client = start(&group_settings(&options, &queue), &standing).unwrap();
-    let mut session = Session::join(client, places, desk, watch).unwrap();
+    let client = start(&group_settings(&options, &queue), standing).unwrap();
+    let mut session = Session::join(client, places, desk, standing, watch).unwrap();
     let deadline = Instant::now() + HANG;
     while session.partitions.is_empty() {
         assert!(Instant::now() < deadline, "no partition within {HANG:?}");
