@@ -53,13 +53,11 @@ pub(super) fn write(db: &Connection, gathered: &Gathered) -> rusqlite::Result<()
     insert.execute(params![id(block, 0), summed(id(block, 0), &head)])?;
     for (number, piece) in pieces().enumerate() {
         let id = id(block, number + 1);
-        let bytes: Vec<u8> = piece
-            .iter()
-            .flat_map(|entry| {
-                let [.., a, b, c, d, e, f] = entry.0.to_be_bytes();
-                [a, b, c, d, e, f]
-            })
-            .collect();
+        let mut bytes = Vec::with_capacity(piece.len() * ENTRY_BYTES);
+        for Entry(entry) in piece {
+            let [_, _, entry @ ..] = entry.to_be_bytes();
+            bytes.extend_from_slice(&entry);
+        }
         insert.execute(params![id, summed(id, &bytes)])?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use tidegate_domain::{Headers, Lane, Recipient, Timestamp};
 
 use super::super::super::rows::MessageRow;
-use super::{Parties, TABLE};
+use super::{BLOCK, Parties, TABLE};
 
 /// For the bench: what commits of messages do for look-ups by recipient, without the rest of these commits. So the share
 /// of look-ups in the time of an admission is measured, not the difference of two large numbers.
@@ -14,6 +14,7 @@ pub struct PartyUpkeep {
     db: Connection,
     parties: Parties,
     commits: Vec<Vec<MessageRow>>,
+    commits_per_block: usize,
 }
 
 impl PartyUpkeep {
@@ -25,16 +26,22 @@ impl PartyUpkeep {
         db.execute_batch(TABLE)?;
         let commit =
             |number: u64| (0..messages_each).map(move |n| row(number * messages_each + n + 1)).collect();
-        Ok(Self { db, parties: Parties::default(), commits: (0..commits).map(commit).collect() })
+        let commits = (0..commits).map(commit).collect();
+        let commits_per_block = usize::try_from(BLOCK / messages_each.max(1)).unwrap_or(usize::MAX).max(1);
+        Ok(Self { db, parties: Parties::default(), commits, commits_per_block })
     }
 
+    /// With one transaction for each block, for that block's run: all other commits write nothing for look-ups, and have
+    /// their transactions anyway.
     pub fn run(self) -> rusqlite::Result<()> {
-        for messages in &self.commits {
-            let step = Parties::step(messages);
+        for commits in self.commits.chunks(self.commits_per_block) {
             let transaction = self.db.unchecked_transaction()?;
-            self.parties.write(&self.db, &step)?;
+            for messages in commits {
+                let step = Parties::step(messages);
+                self.parties.write(&self.db, &step)?;
+                self.parties.apply(step);
+            }
             transaction.commit()?;
-            self.parties.apply(step);
         }
         Ok(())
     }
