@@ -75,6 +75,23 @@ fn a_dead_letter_comes_back_as_it_was_or_edited_with_its_count_reset() {
 }
 
 #[test]
+fn a_page_of_dead_letters_is_bounded_in_bytes() {
+    let (_dir, gateway, _) = with_dead(0);
+    let body = "x".repeat(900_000);
+    for _ in 0..6 {
+        push(&gateway, "jobs", &body, &[("recipient", "ann")]);
+        kill(&gateway);
+    }
+    let first = gateway.get(PATH);
+    assert!(first.text.len() < 5 << 20, "{} bytes in one page", first.text.len());
+    let first = first.json();
+    let letters = first["deadLetters"].as_array().unwrap().len();
+    assert!((1..6).contains(&letters), "{letters} dead letters");
+    let rest = listed(&gateway, &format!("cursor={}", first["next"].as_str().unwrap()));
+    assert_eq!(letters + rest.len(), 6);
+}
+
+#[test]
 fn many_come_back_by_id_or_filter_at_a_pace() {
     let (_dir, gateway, ids) = with_dead(5);
     let requeue = |body: Value| gateway.post(&format!("{PATH}/requeue"), &body);
