@@ -1,10 +1,13 @@
 //! Whose rule counts when gateways differ: the one that was put in force last, whoever loses its connection.
 
 use tidegate_domain::limits::{BucketRule, Buckets as _, PolicyId, Take};
-use tidegate_redis::buckets::RedisBuckets;
+use tidegate_redis::buckets::{RedisBuckets, Time};
 use tidegate_testkit::services::{FaultyProxy, Redis};
 
-use crate::steps::{configure, eventually, options, options_at, passes, remaining, rule, take};
+use crate::clocked::set;
+use crate::steps::{configure, connect, eventually, options, options_at, passes, remaining, rule, take};
+
+const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// A gateway whose connection can be cut.
 pub struct Cuttable {
@@ -14,8 +17,14 @@ pub struct Cuttable {
 
 impl Cuttable {
     pub async fn open(redis: &Redis) -> Self {
+        Self::open_by(redis, Time::Server).await
+    }
+
+    async fn open_by(redis: &Redis, time: Time) -> Self {
         let proxy = FaultyProxy::start(redis.address).await.unwrap();
-        let store = RedisBuckets::open(options_at(&format!("redis://{}/", proxy.address), "a")).await;
+        let mut options = options_at(&format!("redis://{}/", proxy.address), "a");
+        options.time = time;
+        let store = RedisBuckets::open(options).await;
         configure(&store, &[rule(100, 0.001)]).await;
         Self { store, proxy }
     }
@@ -76,11 +85,19 @@ async fn an_emptied_redis_gets_the_newest_rule_back_whoever_comes_first() {
     }
 }
 
+/// The moment of a reload without Redis is found out to within the time of one answer, which may be long on a busy machine.
+/// So the two reloads are an hour of Redis apart.
 #[tokio::test]
 async fn a_reload_without_redis_counts_when_it_is_back() {
     let redis = Redis::start().unwrap();
-    let (one, other) = (Cuttable::open(&redis).await, RedisBuckets::open(options(&redis, "a")).await);
+    let mut side = connect(&redis).await;
+    set(&mut side, "clock", HOUR_NS).await;
+    let clock = || Time::Key("clock".to_owned());
+    let mut other = options(&redis, "a");
+    other.time = clock();
+    let (one, other) = (Cuttable::open_by(&redis, clock()).await, RedisBuckets::open(other).await);
     configure(&other, &[rule(3, 0.001)]).await;
+    set(&mut side, "clock", 2 * HOUR_NS).await;
     one.cut().await;
     configure(&one.store, &[rule(5, 0.001)]).await;
     one.heal().await;
