@@ -1,5 +1,8 @@
+//! What is logged of a request, and what is not.
+
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::OnceLock;
 
 use axum::Router;
 use axum::routing::post;
@@ -8,12 +11,20 @@ use tracing::Level;
 
 use crate::server::{Server, limits};
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+thread_local! {
+    /// What was logged on this thread since it began to listen.
+    static WRITTEN: RefCell<Option<String>> = const { RefCell::new(None) };
+}
 
-impl io::Write for Lines {
+struct Written;
+
+impl io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        WRITTEN.with_borrow_mut(|written| {
+            if let Some(written) = written {
+                written.push_str(str::from_utf8(bytes).unwrap());
+            }
+        });
         Ok(bytes.len())
     }
 
@@ -22,15 +33,27 @@ impl io::Write for Lines {
     }
 }
 
-fn listen(level: Level) -> (Lines, tracing::subscriber::DefaultGuard) {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    (lines, tracing::subscriber::set_default(subscriber))
+/// One subscriber for all tests of this program, there before any of them logs a line. tracing asks a subscriber only once
+/// whether it wants a line: when a line is first logged on a thread without a subscriber, no test ever gets that line.
+pub fn subscribe() {
+    static SUBSCRIBED: OnceLock<()> = OnceLock::new();
+    SUBSCRIBED.get_or_init(|| {
+        tracing_subscriber::fmt()
+            .with_max_level(Level::DEBUG)
+            .with_ansi(false)
+            .with_writer(|| Written)
+            .init();
+    });
+}
+
+/// A test is one thread that serves and asks, so its lines are all of its own requests and no other test's.
+fn listen() {
+    subscribe();
+    WRITTEN.set(Some(String::new()));
+}
+
+fn written() -> String {
+    WRITTEN.with_borrow(|written| written.clone().expect("listen() comes first"))
 }
 
 async fn server() -> Server {
@@ -41,16 +64,15 @@ async fn server() -> Server {
     Server::with(limits(), Router::new().route("/failing", failing), Principals::none()).await
 }
 
-// One thread serves and asks, so that the subscriber of this test hears all of it and nothing else.
 #[tokio::test]
 async fn every_line_of_a_request_carries_its_id_and_none_its_secrets() {
-    let (lines, _listening) = listen(Level::DEBUG);
+    listen();
     let server = server().await;
     let mut client = server.client().await;
     let headers = "X-Request-Id: mine\r\nX-Api-Key: hush\r\nAuthorization: Bearer hush\r\n";
     assert_eq!(client.post("/failing?hush=1", headers, "hush").await.status, 500);
 
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let text = written();
     for expected in [
         "said by the handler",
         "the ledger's own words",
@@ -65,30 +87,28 @@ async fn every_line_of_a_request_carries_its_id_and_none_its_secrets() {
 
 #[tokio::test]
 async fn at_info_only_failures_are_logged() {
-    let (lines, _listening) = listen(Level::INFO);
+    listen();
     let server = server().await;
     let mut client = server.client().await;
+    let above_debug = || written().lines().filter(|line| !line.contains(" DEBUG ")).count();
     assert_eq!(client.get("/ping", "").await.status, 200);
     assert_eq!(client.get("/nowhere", "").await.status, 404);
-    assert_eq!(lines.0.lock().unwrap().len(), 0);
+    assert_eq!(above_debug(), 0, "{}", written());
     assert_eq!(client.post("/failing", "", "").await.status, 500);
-    assert!(!lines.0.lock().unwrap().is_empty());
+    assert_ne!(above_debug(), 0);
 }
 
 #[tokio::test]
 async fn an_api_key_in_a_path_is_not_logged() {
+    listen();
     let server = server().await;
     let mut client = server.client().await;
-    // A line is known to tracing once it has been said. If another test, which nobody listens to, were the first to
-    // say it just now, it would be taken for one that nobody wants.
-    assert_eq!(client.get("/ping", "").await.status, 200);
-    let (lines, _listening) = listen(Level::DEBUG);
     for path in ["/keys/tg_hush", "/keys/%74g_hush/more", "/keys/t%67%5Fhush"] {
         assert_eq!(client.get(path, "").await.status, 404);
     }
     assert_eq!(client.get("/keys/tg", "").await.status, 404);
 
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let text = written();
     assert!(!text.contains("hush"), "{text}");
     for expected in ["path=\"/keys/tg_…\"", "path=\"/keys/tg_…/more\"", "path=\"/keys/tg\""] {
         assert!(text.contains(expected), "{expected}: {text}");
@@ -97,8 +117,8 @@ async fn an_api_key_in_a_path_is_not_logged() {
 
 #[test]
 fn the_subject_of_an_audit_line_is_quoted_and_escaped() {
-    let (lines, _listening) = listen(Level::INFO);
+    listen();
     tidegate_edge::Audit::of_signal("SIGHUP").record("quota set", "al\u{202e}ice\nbob\u{200b}");
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let text = written();
     assert!(text.contains("subject=\"al\\u{202e}ice\\nbob\\u{200b}\""), "{text}");
 }

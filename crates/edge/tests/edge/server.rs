@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::client::Client;
+use crate::logs::subscribe;
 
 /// An edge on a port of its own, around a handful of routes.
 pub struct Server {
@@ -69,6 +70,7 @@ impl Server {
     }
 
     pub async fn with(limits: Limits, extra: Router, principals: Principals) -> Self {
+        subscribe();
         let clock = Arc::new(PinnedClock(AtomicI64::new(1_700_000_000_000)));
         let open = principals.is_empty();
         let edge = Edge::new(limits, principals, clock.clone(), open);

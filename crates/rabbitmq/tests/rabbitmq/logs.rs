@@ -28,6 +28,8 @@ fn listen() {
     static LISTENING: OnceLock<()> = OnceLock::new();
     LISTENING.get_or_init(|| {
         tracing_subscriber::fmt().with_writer(|| Written).with_ansi(false).init();
+        // A line that another test logged just before would otherwise be taken for one without a subscriber.
+        tracing::callsite::rebuild_interest_cache();
     });
 }
 
