@@ -2,8 +2,8 @@
 //!
 //! One gateway lives many short lives on one data directory. Its clients number each user's messages and send
 //! them one after the other, each under its own idempotency key; an unanswered one is sent again, under the same
-//! key, in the next life. Beside them all messages are looked up, page by page. What the
-//! `log` channel printed in all lives is the provider's journal.
+//! key, in the next life. Beside them another client lists all messages, page by page. What the `log` channel
+//! printed in all lives is the provider's journal.
 
 mod chance;
 mod cluster;

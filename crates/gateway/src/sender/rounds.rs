@@ -337,8 +337,8 @@ async fn settle_together(
     Ok(ledger.settle(batch).await?.into_iter().map(alone).collect())
 }
 
-/// Settlements that take their recipients' next messages along, without a bus. Fewer make a single conversation wait for a claim
-/// after each message; more made 1,000 recipients on PostgreSQL half as fast.
+/// Without a bus, at most this many settlements of one call take their recipients' next messages along. Too small, and a few
+/// busy recipients wait for a claim after each message; too large, and 1,000 recipients on PostgreSQL are half as fast.
 const GOES_ON_MAX: usize = 32;
 /// For the ledger to take what is handed back. Should it fail to, the leases end by themselves.
 const LAST_CALL: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use tidegate_testkit::load::{Answer, Source, write_request};
 #[derive(Debug, Default)]
 pub struct LookUps {
     cursor: Option<String>,
-    /// Answers that a sound gateway does not give, with the first of them.
+    /// Status and body of each answer that a sound gateway does not give.
     pub strange: Vec<(u16, String)>,
 }
 

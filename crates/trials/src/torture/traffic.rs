@@ -20,7 +20,7 @@ pub struct Client {
     /// Send again what has no answer, and nothing new.
     pub only_unanswered: bool,
     pub journal: ClientJournal,
-    /// Answers that a sound gateway does not give, with the first of them.
+    /// Status and body of each answer that a sound gateway does not give.
     pub strange: Vec<(u16, String)>,
 }
 
