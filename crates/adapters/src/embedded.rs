@@ -48,7 +48,7 @@ mod writer;
 
 pub use acceptance::accept_loss;
 pub use directory::OpenError;
-pub use store::{Loss, PartyUpkeep};
+pub use store::{Loss, PartyUpkeep, UpkeepRows};
 pub use transfer::{export, import};
 
 use book::BookLimits;

@@ -99,7 +99,7 @@ impl Scale {
         outage: Duration::from_secs(60),
         chain_messages: 3_000,
         lookup_messages: 10_000_000,
-        lookup_messages_postgres: 500_000,
+        lookup_messages_postgres: 10_000_000,
     };
     const QUICK: Self = Self {
         rounds: 3,

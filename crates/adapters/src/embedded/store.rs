@@ -44,7 +44,7 @@ mod write;
 pub(super) use error::{StoreError, StoreErrorKind};
 pub use loss::Loss;
 pub(super) use parties::Parties;
-pub use parties::PartyUpkeep;
+pub use parties::{PartyUpkeep, UpkeepRows};
 pub(super) use read::Stub;
 pub(super) use retain::{Removable, Retention};
 

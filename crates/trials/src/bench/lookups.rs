@@ -24,7 +24,8 @@ const TIMES_MAX: f64 = 60.0;
 const SWEEPS: usize = 4;
 /// What look-ups may take of the time of admissions.
 const SHARE_MAX: f64 = 0.03;
-/// Messages of a round of the upkeep: four full blocks, since the end of a block is the expensive part.
+/// Messages of a round of the upkeep: four full blocks, since the end of a block is the expensive part, and one commit that
+/// ends the last of them.
 const UPKEEP_MESSAGES: u64 = 4 * 65_536;
 
 /// What look-ups by recipient cost admissions, and how long they take among as many messages as there are, beside look-ups by
@@ -46,6 +47,14 @@ pub fn lookups(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
         let ledger = tidegate_postgres::Postgres::open(options).await?;
         among("postgres", &ledger, &ledger, scale.lookup_messages_postgres).await
     })?);
+    // All of it once more, by itself: a sweep does it a part at a time, while messages come.
+    server.sql(&database, "DELETE FROM tidegate.party_run; UPDATE tidegate.party_mark SET past_end = 0")?;
+    let begun = Instant::now();
+    let blocks = server.sql(&database, "SET search_path TO tidegate; SELECT summarize_parties(1000000)")?;
+    let took = begun.elapsed().as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a count for people")]
+    let each = took * 1e6 / scale.lookup_messages_postgres as f64;
+    println!("postgres: {} blocks put together in {took:.2} s, {each:.2} us a message", blocks.trim());
     Ok(figures)
 }
 
@@ -74,18 +83,12 @@ async fn admissions(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
             put(&ledger, batch).await?;
         }
         let admitted = begun.elapsed().as_secs_f64();
-        // The messages of one round fill no block: the upkeep is measured over as many rounds as fill some.
-        let rounds = UPKEEP_MESSAGES / (commits * BATCH as u64) + 1;
-        let database = dir.join(format!("upkeep-{round}.db"));
-        let subject = PartyUpkeep::new(&database, commits * rounds, BATCH as u64)?;
-        let begun = Instant::now();
-        subject.run()?;
-        #[expect(clippy::cast_precision_loss, reason = "a small count")]
-        let kept = begun.elapsed().as_secs_f64() / rounds as f64;
+        let kept = upkeep_us(&dir.join(format!("upkeep-{round}.db")))?;
         #[expect(clippy::cast_precision_loss, reason = "a count for people")]
         let messages = (commits * BATCH as u64) as f64;
-        with.push(admitted / messages * 1e6);
-        upkeep.push(kept / messages * 1e6);
+        let admitted = admitted / messages * 1e6;
+        with.push(admitted);
+        upkeep.push(kept);
         shares.push(kept / admitted);
     }
     let share = median(shares);
@@ -96,6 +99,21 @@ async fn admissions(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
         share * 100.0
     );
     Ok(vec![Figure::head_room("lookups_share_of_admissions_head_room", share, SHARE_MAX)])
+}
+
+/// What commits do for look-ups, by message.
+fn upkeep_us(database: &Path) -> anyhow::Result<f64> {
+    let mut subject = PartyUpkeep::new(database)?;
+    let mut took = Duration::ZERO;
+    for _ in 0..=UPKEEP_MESSAGES / BATCH as u64 {
+        let rows = subject.rows(BATCH as u64);
+        let begun = Instant::now();
+        subject.keep(&rows)?;
+        took += begun.elapsed();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a count for people")]
+    let messages = UPKEEP_MESSAGES as f64;
+    Ok(took.as_secs_f64() / messages * 1e6)
 }
 
 /// Every recipient has some messages, as far apart as can be.

@@ -23,11 +23,12 @@ mod upkeep_cost;
 pub(super) use find::Candidates;
 pub(super) use run::TABLE;
 pub(super) use upkeep::{Passing, block_end};
-pub use upkeep_cost::PartyUpkeep;
+pub use upkeep_cost::{PartyUpkeep, UpkeepRows};
 
 /// Sequence numbers of one block: a place within it takes 16 bits. Tests have small ones, so that they fill some.
 pub(super) const BLOCK: u64 = if cfg!(test) { 16 } else { 65_536 };
-/// So many entries of the open block are sorted together, so that neither a look-up nor the run's commit sorts them all.
+/// Entries of the open block that share an allocation. A look-up copies fewer than that while it holds the lock; smaller chunks
+/// are more allocations.
 const CHUNK: usize = if cfg!(test) { 4 } else { 4_096 };
 
 /// Stands for the names of a damaged message, which are not known: every look-up finds it, and reports it.
@@ -95,7 +96,6 @@ impl Times {
 #[derive(Debug, Clone, Default)]
 struct Open {
     block: u64,
-    /// Sorted, each in itself.
     chunks: Vec<Arc<[Entry]>>,
     rest: Vec<Entry>,
     times: Times,
@@ -186,28 +186,30 @@ impl Open {
         self.seq_last = gathered.seq_last;
         self.rest.extend(gathered.entries);
         while self.rest.len() >= CHUNK {
-            let mut chunk: Vec<Entry> = self.rest.drain(..CHUNK).collect();
-            chunk.sort_unstable();
-            self.chunks.push(chunk.into());
+            self.chunks.push(self.rest.drain(..CHUNK).collect());
         }
     }
 
     fn whole(self) -> Gathered {
-        let Self { block, chunks, rest, times, seq_last } = self;
-        let entries = chunks.iter().flat_map(|chunk| chunk.iter().copied()).chain(rest).collect();
+        let entries = self.entries().collect();
+        let Self { block, times, seq_last, .. } = self;
         Gathered { block, entries, times, seq_last }
     }
 
-    /// The numbers of messages with such a hash, in no order.
+    /// The numbers of messages that may be a party's, ascending. A look-up is rare, and reads all entries; were they kept in order,
+    /// each admission would pay for it.
     fn seqs(&self, hash: u32) -> Vec<u64> {
-        let of_hash = |entry: &Entry| entry.hash() == hash;
-        let in_chunk = |chunk: &Arc<[Entry]>| {
-            let from = chunk.partition_point(|entry| entry.hash() < hash);
-            chunk.iter().skip(from).copied().take_while(of_hash).collect::<Vec<_>>()
-        };
-        let found = self.chunks.iter().flat_map(in_chunk);
-        let found = found.chain(self.rest.iter().copied().filter(of_hash));
-        found.map(|entry| self.block * BLOCK + entry.place()).collect()
+        let found = self.entries().filter(|entry| [hash, ANY].contains(&entry.hash()));
+        let mut seqs: Vec<u64> = found.map(|entry| self.block * BLOCK + entry.place()).collect();
+        // A message may have an entry for its recipient and one for its user.
+        seqs.sort_unstable();
+        seqs.dedup();
+        seqs
+    }
+
+    /// In the order of the messages.
+    fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).chain(&self.rest).copied()
     }
 }
 

@@ -21,18 +21,19 @@ CREATE TABLE party_mark (
 );
 INSERT INTO party_mark (past_end, probe) VALUES (0, hashtext('tidegate'));
 
-CREATE FUNCTION put_parties(p_first bigint, p_past_end bigint) RETURNS void LANGUAGE sql VOLATILE AS $$
+-- One block at a time, so that it is grouped by one key and sorted in memory.
+CREATE FUNCTION put_parties(p_block bigint) RETURNS void LANGUAGE sql VOLATILE AS $$
     INSERT INTO party_run (slot, block, hashes, places)
-    SELECT (w.hash >> 25) & 127, w.seq >> 14, array_agg(w.hash), array_agg((w.seq & 16383)::smallint)
+    SELECT (w.hash >> 25) & 127, p_block, array_agg(w.hash), array_agg(w.place)
     FROM (
-        SELECT m.seq, hashtext(m.recipient) AS hash FROM message m
-        WHERE m.seq >= p_first << 14 AND m.seq < p_past_end << 14 AND m.recipient IS NOT NULL
+        SELECT (m.seq & 16383)::smallint AS place, hashtext(m.recipient) AS hash FROM message m
+        WHERE m.seq >= p_block << 14 AND m.seq < (p_block + 1) << 14 AND m.recipient IS NOT NULL
         UNION ALL
         -- One entry is enough for a recipient who is charged.
-        SELECT m.seq, hashtext(m.user_id) FROM message m
-        WHERE m.seq >= p_first << 14 AND m.seq < p_past_end << 14 AND m.user_id IS DISTINCT FROM m.recipient
+        SELECT (m.seq & 16383)::smallint, hashtext(m.user_id) FROM message m
+        WHERE m.seq >= p_block << 14 AND m.seq < (p_block + 1) << 14 AND m.user_id IS DISTINCT FROM m.recipient
             AND m.user_id IS NOT NULL) w
-    GROUP BY 1, 2
+    GROUP BY 1
 $$;
 
 -- Who has drawn a number of a message and has not ended yet: the lock comes before the number, and stays until the end.
@@ -79,9 +80,8 @@ BEGIN
     SELECT least(coalesce((SELECT o.seq >> 14 FROM message o WHERE o.seq >= m.past_end << 14 ORDER BY o.seq LIMIT 1), until),
         until) INTO first;
     until := least(until, first + p_blocks);
-    -- One by one, so that each is sorted in memory.
     FOR block IN first .. until - 1 LOOP
-        PERFORM put_parties(block, block + 1);
+        PERFORM put_parties(block);
     END LOOP;
     UPDATE party_mark SET past_end = until, probe = hashtext('tidegate');
     RETURN until - m.past_end;
@@ -105,7 +105,9 @@ BEGIN
     -- Where most of it was kept, it is not worth it.
     IF p.kept <= p_kept_max AND first < until THEN
         DELETE FROM party_run r WHERE r.block >= first AND r.block < until;
-        PERFORM put_parties(first, until);
+        FOR block IN first .. until - 1 LOOP
+            PERFORM put_parties(block);
+        END LOOP;
     END IF;
     UPDATE partition o SET tidied = true WHERE o.first = p.first;
     RETURN true;

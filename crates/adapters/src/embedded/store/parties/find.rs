@@ -23,13 +23,9 @@ impl Candidates {
     pub(in crate::embedded::store) fn begin(parties: &Parties, filter: &Filter) -> Option<Self> {
         let recipient = filter.recipient.as_ref().map(|recipient| recipient.as_str());
         let hash = hash(recipient.or(filter.user.as_ref().map(|user| user.as_str()))?);
-        let open = parties.lock();
-        let mut seqs = [open.seqs(hash), open.seqs(ANY)].concat();
-        let block = open.block;
-        drop(open);
-        seqs.sort_unstable();
-        seqs.dedup();
-        Some(Self { hash, block, open: seqs })
+        // The writer needn't wait while the copy is searched.
+        let open = parties.lock().clone();
+        Some(Self { hash, block: open.block, open: open.seqs(hash) })
     }
 
     /// The first ones after that number, ascending, at most `max`. The second is how far it looked, unless that is all.

@@ -41,9 +41,8 @@ pub(super) fn write(db: &Connection, gathered: &Gathered) -> rusqlite::Result<()
     if gathered.seq_last == 0 {
         return Ok(());
     }
-    // It is made of sorted chunks, which this sort finds and joins.
     let mut entries = gathered.entries.clone();
-    entries.sort();
+    entries.sort_unstable();
     let pieces = || entries.chunks(PIECE);
     let lasts = pieces().filter_map(|piece| Some(piece.last()?.hash().to_be_bytes()));
     let mut head: Vec<u8> =

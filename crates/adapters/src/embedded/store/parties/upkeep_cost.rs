@@ -13,36 +13,39 @@ use super::{BLOCK, Parties, TABLE};
 pub struct PartyUpkeep {
     db: Connection,
     parties: Parties,
-    commits: Vec<Vec<MessageRow>>,
-    commits_per_block: usize,
+    seq_last: u64,
 }
 
+/// The rows of one commit's messages.
+#[derive(Debug)]
+pub struct UpkeepRows(Vec<MessageRow>);
+
 impl PartyUpkeep {
-    /// Makes commits with so many messages each, every message with a recipient of its own.
-    pub fn new(database: &Path, commits: u64, messages_each: u64) -> rusqlite::Result<Self> {
+    pub fn new(database: &Path) -> rusqlite::Result<Self> {
         let db = Connection::open(database)?;
         db.pragma_update(None, "journal_mode", "wal")?;
         db.pragma_update(None, "synchronous", "full")?;
         db.execute_batch(TABLE)?;
-        let commit =
-            |number: u64| (0..messages_each).map(move |n| row(number * messages_each + n + 1)).collect();
-        let commits = (0..commits).map(commit).collect();
-        let commits_per_block = usize::try_from(BLOCK / messages_each.max(1)).unwrap_or(usize::MAX).max(1);
-        Ok(Self { db, parties: Parties::default(), commits, commits_per_block })
+        Ok(Self { db, parties: Parties::default(), seq_last: 0 })
     }
 
-    /// With one transaction for each block, for that block's run: all other commits write nothing for look-ups, and have
-    /// their transactions anyway.
-    pub fn run(self) -> rusqlite::Result<()> {
-        for commits in self.commits.chunks(self.commits_per_block) {
+    /// The next commit's messages, every one with a recipient of its own. Not part of the cost: a ledger has the rows anyway.
+    pub fn rows(&mut self, messages: u64) -> UpkeepRows {
+        let first = self.seq_last + 1;
+        self.seq_last += messages;
+        UpkeepRows((first..=self.seq_last).map(row).collect())
+    }
+
+    /// What one commit does. Only the commits that end a block write something, and have a transaction here; a ledger's
+    /// commit has one anyway.
+    pub fn keep(&mut self, rows: &UpkeepRows) -> rusqlite::Result<()> {
+        let step = Parties::step(&rows.0);
+        if rows.0.last().is_some_and(|last| last.seq / BLOCK > self.parties.block()) {
             let transaction = self.db.unchecked_transaction()?;
-            for messages in commits {
-                let step = Parties::step(messages);
-                self.parties.write(&self.db, &step)?;
-                self.parties.apply(step);
-            }
+            self.parties.write(&self.db, &step)?;
             transaction.commit()?;
         }
+        self.parties.apply(step);
         Ok(())
     }
 }
