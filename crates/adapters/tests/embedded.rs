@@ -98,6 +98,11 @@ fn the_embedded_queues_agree_with_the_model() {
 }
 
 #[test]
+fn spent_attempts_on_the_embedded_ledger_agree_with_the_model() {
+    tidegate_testkit::drive::compare_spent_attempts_with_model(300, EmbeddedBackend::fast);
+}
+
+#[test]
 fn a_moved_embedded_ledger_agrees_with_the_model() {
     tidegate_testkit::drive::compare_moves_with_model(100, 2, |_| EmbeddedBackend::fast());
 }

@@ -14,7 +14,10 @@ mod transit;
 
 pub use moves::{Lives, compare_moves_with_model};
 pub use op::{Admit, Op, Settle, ops};
-pub use property::{compare_queues_with_model, compare_slots_with_model, compare_with_model};
+pub use property::{
+    compare_queues_with_model, compare_slots_with_model, compare_spent_attempts_with_model,
+    compare_with_model,
+};
 pub use queue_ops::queue_ops;
 pub use queues::{Pick, QueueOp};
 pub use slots::{Reserve, SlotOp, slot_ops};
@@ -29,6 +32,14 @@ use crate::{Harness, ModelLedger};
 /// must run on the subject's clock and settings.
 pub async fn drive(subject: &Harness, model: &ModelLedger, ops: &[Op]) -> anyhow::Result<()> {
     let mut pair = Pair::new(subject, model);
+    pair.apply_all(ops).await?;
+    pair.compare_all().await
+}
+
+/// The same with a sweep after each operation.
+async fn drive_and_sweep(subject: &Harness, model: &ModelLedger, ops: &[Op]) -> anyhow::Result<()> {
+    let mut pair = Pair::new(subject, model);
+    pair.sweeps_always = true;
     pair.apply_all(ops).await?;
     pair.compare_all().await
 }

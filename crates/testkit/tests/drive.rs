@@ -12,7 +12,10 @@ use tidegate_domain::{
     PickUp, QueueCounts, QueueName, Queues, Recipient, Released, Requeue, Requeued, Reservation, Reserved,
     Settled, Settlement, Slot, SlotConfig, SlotConfigName, SlotConfigPut, Slots, Timestamp, Transit, UserId,
 };
-use tidegate_testkit::drive::{compare_queues_with_model, compare_slots_with_model, compare_with_model};
+use tidegate_testkit::drive::{
+    compare_queues_with_model, compare_slots_with_model, compare_spent_attempts_with_model,
+    compare_with_model,
+};
 use tidegate_testkit::{Backend, ModelBackend, Opened, Setup};
 
 #[test]
@@ -20,6 +23,7 @@ fn the_model_agrees_with_itself() {
     compare_with_model(100, ModelBackend::default);
     compare_slots_with_model(200, ModelBackend::default);
     compare_queues_with_model(200, ModelBackend::default);
+    compare_spent_attempts_with_model(200, ModelBackend::default);
 }
 
 #[test]
@@ -107,6 +111,11 @@ fn a_next_message_that_is_not_handed_over_is_caught() {
     assert!(is_caught(Fault::KeepsTheNext));
 }
 
+#[test]
+fn a_lease_after_the_last_attempt_is_caught() {
+    assert!(is_caught(Fault::GrantsOneMore));
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     ClaimsOneTooMany,
@@ -126,6 +135,7 @@ enum Fault {
     DispatchesAsClaims,
     BeginsByExtending,
     KeepsTheNext,
+    GrantsOneMore,
 }
 
 fn is_caught(fault: Fault) -> bool {
@@ -140,6 +150,7 @@ fn is_caught(fault: Fault) -> bool {
         | Fault::RequeuesTheOldText
         | Fault::ForgetsPauses
         | Fault::NeverExpires => compare_queues_with_model(100, backend),
+        Fault::GrantsOneMore => compare_spent_attempts_with_model(100, backend),
         _ => compare_with_model(100, backend),
     })
     .is_err()
@@ -162,7 +173,14 @@ struct Faulty {
 #[async_trait]
 impl Backend for FaultyBackend {
     async fn open(&self, setup: &Setup) -> anyhow::Result<Opened> {
-        let Opened { ledger, slots, queues, transit } = self.inner.open(setup).await?;
+        let mut setup = setup.clone();
+        if self.fault == Fault::GrantsOneMore {
+            setup
+                .queue_rules
+                .iter_mut()
+                .for_each(|(_, rule)| rule.attempts_max = rule.attempts_max.saturating_add(1));
+        }
+        let Opened { ledger, slots, queues, transit } = self.inner.open(&setup).await?;
         Ok(Opened::new(Arc::new(Faulty { fault: self.fault, inner: ledger, slots, queues, transit })))
     }
 }

@@ -13,6 +13,11 @@ fn the_queues_on_postgres_agree_with_the_model() {
 }
 
 #[test]
+fn spent_attempts_on_postgres_agree_with_the_model() {
+    drive::compare_spent_attempts_with_model(30, PostgresBackend::new);
+}
+
+#[test]
 fn the_slots_on_postgres_agree_with_the_model() {
     drive::compare_slots_with_model(30, PostgresBackend::new);
 }

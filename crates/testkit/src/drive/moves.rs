@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::op::Op;
 use super::pair::Pair;
-use super::property::{OPS_MAX, compare_sequences};
+use super::property::{OPS_MAX, compare_sequences, queue_rules};
 use super::{ops, queue_ops, slot_ops};
 use crate::{Backend, Harness, ModelLedger};
 
@@ -24,7 +24,7 @@ fn lives(moves: usize) -> impl Strategy<Value = Lives> {
 /// Everything is compared with a model that was restarted instead.
 pub fn compare_moves_with_model<B: Backend>(cases: u32, moves: usize, backend: impl Fn(usize) -> B) {
     let backend = &backend;
-    compare_sequences(cases, &lives(moves), backend, |subject, model, lives| async move {
+    compare_sequences(cases, &lives(moves), &queue_rules(), backend, |subject, model, lives| async move {
         drive_lives(&subject, &model, &lives, backend).await
     });
 }

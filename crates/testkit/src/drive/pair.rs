@@ -18,6 +18,8 @@ pub struct Pair<'a> {
     pub(super) ids: Vec<(MessageId, MessageId)>,
     /// In the order they were handed out.
     pub(super) leases: Vec<[(MessageId, u64); 2]>,
+    /// Both sweep after each operation.
+    pub(super) sweeps_always: bool,
 }
 
 /// An answer with the message's place in admission order instead of its id.
@@ -32,7 +34,7 @@ enum Answer {
 
 impl<'a> Pair<'a> {
     pub fn new(subject: &'a Harness, model: &'a ModelLedger) -> Self {
-        Self { subject, model, ids: Vec::new(), leases: Vec::new() }
+        Self { subject, model, ids: Vec::new(), leases: Vec::new(), sweeps_always: false }
     }
 
     pub async fn apply(&mut self, op: &Op) -> anyhow::Result<()> {
@@ -65,12 +67,18 @@ impl<'a> Pair<'a> {
                 self.subject.reopen().await?;
                 self.model.restart();
             }
-            Op::Sweep => {
-                self.subject.ledger().sweep().await?;
-                self.model.sweep().await?;
-            }
+            Op::Sweep => self.sweep().await?,
+        }
+        if self.sweeps_always {
+            self.sweep().await?;
+            return self.compare_books(&Op::Sweep).await;
         }
         self.compare_books(op).await
+    }
+
+    async fn sweep(&self) -> anyhow::Result<()> {
+        self.subject.ledger().sweep().await?;
+        Ok(self.model.sweep().await?)
     }
 
     /// Every record, and every quota that a record's user has.

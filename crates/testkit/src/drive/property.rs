@@ -1,7 +1,8 @@
 use proptest::strategy::Strategy;
 use proptest::test_runner::TestCaseError;
+use tidegate_domain::{QueueName, QueueRule};
 
-use super::{Op, drive, ops, queue_ops, slot_ops};
+use super::{Op, drive, drive_and_sweep, ops, queue_ops, slot_ops};
 use crate::harness::{fair, loose, named, narrow};
 use crate::seeds::property;
 use crate::{Backend, Harness, ModelLedger, Setup};
@@ -33,16 +34,29 @@ pub fn compare_queues_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B
     compare(cases, &queue_ops(OPS_MAX), backend);
 }
 
+/// The same with queues whose messages have few attempts. When a ledger notices that the last lease of a message has ended is
+/// its own affair, so it sweeps after each operation.
+pub fn compare_spent_attempts_with_model<B: Backend>(cases: u32, backend: impl Fn() -> B) {
+    let few = |attempts_max, (name, rule)| (name, QueueRule { attempts_max, ..rule });
+    let rules = queue_rules().into_iter().zip(1..).map(|(named, attempts_max)| few(attempts_max, named));
+    let test = |subject, model, ops: Vec<Op>| async move { drive_and_sweep(&subject, &model, &ops).await };
+    compare_sequences(cases, &queue_ops(OPS_MAX), &rules.collect::<Vec<_>>(), &|_| backend(), test);
+}
+
 fn compare<B: Backend>(cases: u32, sequences: &impl Strategy<Value = Vec<Op>>, backend: impl Fn() -> B) {
-    compare_sequences(cases, sequences, &|_| backend(), |subject, model, ops| async move {
-        drive(&subject, &model, &ops).await
-    });
+    let test = |subject, model, ops: Vec<Op>| async move { drive(&subject, &model, &ops).await };
+    compare_sequences(cases, sequences, &queue_rules(), &|_| backend(), test);
+}
+
+pub(super) fn queue_rules() -> Vec<(QueueName, QueueRule)> {
+    vec![named("queue1", fair(1)), named("queue2", loose()), named("queue3", narrow(3, 5))]
 }
 
 /// Each sequence on the first ledger that `backend` makes.
 pub(super) fn compare_sequences<B: Backend, S, F>(
     cases: u32,
     sequences: &impl Strategy<Value = S>,
+    queue_rules: &[(QueueName, QueueRule)],
     backend: &impl Fn(usize) -> B,
     test: impl Fn(Harness, ModelLedger, S) -> F,
 ) where
@@ -63,11 +77,7 @@ pub(super) fn compare_sequences<B: Backend, S, F>(
                 batch_bytes_max: BATCH_BYTES_MAX,
                 // Only a simulation knows when a ledger sweeps by itself.
                 queue_forget_after_ms: u64::MAX,
-                queue_rules: vec![
-                    named("queue1", fair(1)),
-                    named("queue2", loose()),
-                    named("queue3", narrow(3, 5)),
-                ],
+                queue_rules: queue_rules.to_vec(),
                 ..Setup::default()
             };
             let model = ModelLedger::new(setup.clone());
