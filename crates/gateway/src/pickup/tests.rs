@@ -151,6 +151,22 @@ async fn a_message_that_is_handed_over_and_never_acked_is_given_up_when_the_reci
 }
 
 #[tokio::test]
+async fn a_device_that_listens_on_is_given_its_next_messages_with_the_settlements() {
+    const MESSAGES: usize = 30;
+    let bench = Bench::start(PATIENT);
+    for n in 0..MESSAGES {
+        bench.admit("ann", &n.to_string(), false).await;
+    }
+    let mut device = bench.listen("ann");
+    for n in 0..MESSAGES {
+        assert_eq!(read(&mut device).await, n.to_string());
+    }
+    let looks = bench.ledger.last_pick_up.borrow().0;
+    assert!(looks < MESSAGES / 2, "{looks} looks for {MESSAGES} messages");
+    assert_eq!(bench.stop().await.counts().await.unwrap().leased, 0);
+}
+
+#[tokio::test]
 async fn an_ack_that_overtakes_the_settlement_frees_the_next_message() {
     let bench = Bench::start(PATIENT);
     let id = bench.admit("ann", "one", true).await;
