@@ -140,6 +140,21 @@ fn numbers_that_no_ledger_comes_to_are_refused() {
     assert_eq!(read(&writer.finish().unwrap()).unwrap_err(), "line 2: a quota's window of 0 ms");
 }
 
+/// An archive may come from a ledger that still had it, or from an editor.
+#[test]
+fn the_text_of_a_deleted_message_is_not_read() {
+    let deleted = message(5, b"a secret", ended(Status::Deleted, None));
+    let mut writer = ArchiveWriter::begin(Vec::new(), &manifest()).unwrap();
+    writer.write(vec![deleted.clone()]).unwrap();
+    let (_, found) = read(&writer.finish().unwrap()).unwrap();
+    let (Entry::Message(written), [Entry::Message(read)]) = (deleted, &found[..]) else {
+        panic!("{found:?}")
+    };
+    assert_eq!(read.body, b""[..]);
+    assert_eq!(read.headers, written.headers.erased());
+    assert_eq!((&read.attempts, &read.fate), (&written.attempts, &written.fate));
+}
+
 #[test]
 fn every_line_is_json() {
     let archive = archive();

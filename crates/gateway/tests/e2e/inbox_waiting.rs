@@ -117,6 +117,28 @@ fn only_what_a_device_was_handed_counts_as_delivered_without_an_ack() {
 }
 
 #[test]
+fn a_poll_is_bounded_in_bytes_and_the_next_one_has_the_rest() {
+    const QUEUES: usize = 8;
+    let name = |n: usize| format!("big{n}");
+    let queue = |n: usize| format!("[[queues]]\nname = \"{}\"\nchannel = \"inbox\"\n", name(n));
+    let (dir, key) = configured(&(0..QUEUES).map(queue).collect::<String>());
+    let gateway = start(dir.path());
+    let device = Device::of("ann", &gateway, &key);
+    let body = "x".repeat(900_000);
+    for n in 0..QUEUES {
+        send(&gateway, &key, json!({"queue": name(n), "body": body}));
+    }
+    let mut left = QUEUES;
+    while left > 0 {
+        let found = device.poll(&gateway, 20);
+        let bytes: usize = found.iter().map(|message| message["body"].as_str().unwrap().len()).sum();
+        assert!(bytes <= 5 * body.len(), "{} messages in one answer", found.len());
+        left -= found.len();
+    }
+    assert_eq!(device.poll(&gateway, 0), [] as [Value; 0]);
+}
+
+#[test]
 fn what_requires_no_ack_is_delivered_when_it_is_read() {
     let (dir, key) = configured("");
     let gateway = start(dir.path());
