@@ -75,12 +75,13 @@ async fn a_deleted_queue_is_declared_anew_and_received_from_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_queue_takes_is_refused_and_nothing_else() {
     let backend = RabbitBackend::shared();
-    let bus = backend.bus().await;
     let (_connection, channel) = backend.stranger().await;
     let lane = |n: u64| if n % 9 == 1 { Lane::High } else { Lane::Normal };
     let batch: Vec<_> = (0..5_000).map(|n| claim(n, lane(n))).collect();
     let mut refused = 0;
     for _ in 0..3 {
+        // A bus of its own: were the queue deleted while the bus declares it anew, the broker would end the connection.
+        let bus = backend.bus().await;
         let high = format!("{}.high", backend.name());
         channel.queue_delete(high.into(), QueueDeleteOptions::default()).await.unwrap();
         let results = bus.publish(batch.clone()).await;
@@ -97,7 +98,7 @@ async fn what_no_queue_takes_is_refused_and_nothing_else() {
         let taken = taken.collect();
         let mut consumer = bus.consumer(queue("sms")).await.unwrap();
         receive_all(&mut *consumer, &taken).await;
+        until(&bus, |health| *health == BusHealth::Ready).await;
     }
     assert!(refused > 0, "nothing was refused");
-    until(&bus, |health| *health == BusHealth::Ready).await;
 }
