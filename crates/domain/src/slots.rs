@@ -15,7 +15,7 @@ use crate::{
 #[async_trait]
 pub trait Slots: Debug + Send + Sync + 'static {
     /// Makes a new version the active one. The former versions are kept. Windows keep what they hold: a larger
-    /// maximum opens them again, a smaller one leaves them full.
+    /// maximum opens them again, a smaller one leaves them full. Windows of another size hold all slots that lie in them.
     async fn put_slot_config(
         &self,
         name: SlotConfigName,

@@ -219,7 +219,7 @@ macro_rules! slot_cases {
             slot_configs::a_smaller_maximum_leaves_windows_full,
             slot_configs::another_window_size_is_refused_while_slots_lie_ahead,
             slot_configs::slots_given_back_do_not_hold_the_window_size,
-            slot_configs::a_slot_outlives_a_change_of_window_size,
+            slot_configs::windows_of_another_size_count_the_slots_that_lie_in_them,
             slot_configs::blackouts_have_no_capacity,
             slot_configs::outside_business_hours_there_is_no_capacity,
             slot_configs::an_event_finds_room_beyond_many_full_stretches_of_open_time,

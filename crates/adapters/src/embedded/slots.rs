@@ -33,10 +33,8 @@ pub(super) struct SlotBook {
 #[derive(Debug)]
 struct Config {
     versions: Vec<SlotConfig>,
+    /// Of the size that the newest version says. All slots count in the window that they lie in, those of earlier versions too.
     windows: Windows,
-    /// The version that gave the windows their size. Slots of earlier ones keep their place in time, but there are
-    /// no such windows any more for them to count in.
-    counted_from: u32,
 }
 
 /// A slot, less the event's text.
@@ -59,7 +57,6 @@ pub(super) struct Held {
 pub(super) struct ConfigBefore {
     id: u16,
     windows: Windows,
-    counted_from: u32,
 }
 
 /// Why an event got no slot.
@@ -155,8 +152,8 @@ impl SlotBook {
     pub(super) fn give_back(&mut self, event: EventKey) -> Option<Held> {
         let held = self.held.remove(event)?;
         let config = &mut self.configs[usize::from(held.config)];
-        if held.version >= config.counted_from {
-            config.windows.remove(held.window);
+        if let Some(window) = config.window_of(&held) {
+            config.windows.remove(window);
         }
         if self.by_end.len() > 2 * self.held.len() + ENDED_MAX {
             self.by_end = self.held.iter().map(|(event, held)| Reverse((self.end_of(held), event))).collect();
@@ -184,17 +181,16 @@ impl SlotBook {
         if config.versions.len() >= VERSIONS_MAX {
             return (SlotConfigPut::Full, None);
         }
-        let before = ConfigBefore { id, windows: config.windows.clone(), counted_from: config.counted_from };
+        let before = ConfigBefore { id, windows: config.windows.clone() };
         if let Some(former) = config.rule().filter(|former| former.window_ms != rule.window_ms) {
             let until = config.windows.last().map(|last| former.window_start(last).plus_ms(former.window_ms));
             if let Some(until) = until.filter(|until| *until > now) {
                 return (SlotConfigPut::WindowSizeInUse { window_ms: former.window_ms, until }, None);
             }
         }
-        let config = &mut self.configs[usize::from(id)];
         let version = config.version() + 1;
         let stored = SlotConfig { name: name.clone(), version, rule, created_at: now };
-        config.activate(stored.clone());
+        self.activate(id, stored.clone());
         (SlotConfigPut::Stored(stored), Some(before))
     }
 
@@ -202,7 +198,6 @@ impl SlotBook {
         let config = &mut self.configs[usize::from(before.id)];
         config.versions.pop();
         config.windows = before.windows;
-        config.counted_from = before.counted_from;
         // It was made for this version. Its number must go to the next one, as it will after a restart.
         if config.versions.is_empty() {
             self.configs.pop();
@@ -255,8 +250,20 @@ impl SlotBook {
     pub(super) fn restore_config(&mut self, stored: SlotConfig) -> Option<u16> {
         let known = self.by_name.get(&stored.name).copied();
         let id = known.or_else(|| self.new_config(&stored.name, &stored.rule))?;
-        self.configs[usize::from(id)].activate(stored);
+        self.activate(id, stored);
         Some(id)
+    }
+
+    fn activate(&mut self, id: u16, stored: SlotConfig) {
+        let SlotRule { max_per_window, window_ms, .. } = stored.rule;
+        let config = &mut self.configs[usize::from(id)];
+        if config.rule().is_some_and(|former| former.window_ms != window_ms) {
+            config.windows = Windows::new(max_per_window);
+            let slots = self.held.iter().map(|(_, held)| held).filter(|held| held.config == id);
+            slots.for_each(|held| config.windows.add(stored.rule.window_of(held.scheduled)));
+        }
+        config.windows.set_max(max_per_window);
+        config.versions.push(stored);
     }
 
     pub(super) fn restore(&mut self, row: &SlotRow) {
@@ -266,8 +273,8 @@ impl SlotBook {
 
     fn hold(&mut self, event: EventKey, held: Held) {
         let config = &mut self.configs[usize::from(held.config)];
-        if held.version >= config.counted_from {
-            config.windows.add(held.window);
+        if let Some(window) = config.window_of(&held) {
+            config.windows.add(window);
         }
         self.held.insert(event, held);
         self.by_end.push(Reverse((self.end_of(&held), event)));
@@ -288,11 +295,7 @@ impl SlotBook {
             return None;
         }
         let id = u16::try_from(self.configs.len()).ok()?;
-        self.configs.push(Config {
-            versions: Vec::new(),
-            windows: Windows::new(rule.max_per_window),
-            counted_from: 1,
-        });
+        self.configs.push(Config { versions: Vec::new(), windows: Windows::new(rule.max_per_window) });
         self.by_name.insert(name.clone(), id);
         Some(id)
     }
@@ -307,14 +310,9 @@ impl Config {
         u32::try_from(self.versions.len()).unwrap_or(u32::MAX)
     }
 
-    fn activate(&mut self, stored: SlotConfig) {
-        let max = stored.rule.max_per_window;
-        if self.rule().is_some_and(|former| former.window_ms != stored.rule.window_ms) {
-            self.windows = Windows::new(max);
-            self.counted_from = stored.version;
-        }
-        self.windows.set_max(max);
-        self.versions.push(stored);
+    /// The window that a slot lies in now.
+    fn window_of(&self, held: &Held) -> Option<i64> {
+        self.rule().map(|rule| rule.window_of(held.scheduled))
     }
 }
 

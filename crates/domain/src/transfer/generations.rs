@@ -1,5 +1,5 @@
-/// The window sizes that a slot configuration has had. A new size begins a new generation: slots of earlier ones keep
-/// their place in time, and hold none in the windows.
+/// The window sizes that a slot configuration has had. A new size begins a new generation. A slot's generation tells where
+/// the window began that it was assigned in.
 #[derive(Debug, Clone, Default)]
 pub struct Generations {
     /// By generation: its first version and its window size.

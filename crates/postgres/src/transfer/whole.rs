@@ -105,8 +105,8 @@ pub(super) async fn make_slot_books(
     client
         .batch_execute(
             "INSERT INTO slot_window (config, window_no, count) \
-             SELECT s.config, s.window_no, count(*) FROM slot s \
-             JOIN slot_book b ON b.name = s.config AND b.generation = s.generation GROUP BY 1, 2; \
+             SELECT s.config, slot_window_of(s.scheduled, b.window_ms), count(*) FROM slot s \
+             JOIN slot_book b ON b.name = s.config GROUP BY 1, 2; \
              INSERT INTO slot_run (config, first, past_end) \
              SELECT f.config, min(f.window_no), max(f.window_no) + 1 FROM ( \
                  SELECT w.config, w.window_no, w.window_no - row_number() OVER ( \

@@ -79,20 +79,30 @@ pub async fn slots_given_back_do_not_hold_the_window_size(h: &Harness) {
     assert_eq!((slot.window_start, slot.scheduled), (at_ms(1_000), at_ms(1_000)));
 }
 
-/// Windows of another size begin empty, but an event keeps what it was told.
-pub async fn a_slot_outlives_a_change_of_window_size(h: &Harness) {
-    h.put_slots("default", per_window(1)).await;
+/// A window holds the slots that lie in it, whatever size windows had when they were assigned; and an event keeps what it was
+/// told.
+pub async fn windows_of_another_size_count_the_slots_that_lie_in_them(h: &Harness) {
+    h.put_slots("default", per_window(2)).await;
     let old = h.assign(ask("a").jitter(17)).await;
-    h.clock.advance_ms(WINDOW_MS);
-    h.put_slots("default", SlotRule { window_ms: 2 * WINDOW_MS, ..per_window(1) }).await;
+    let late = h.assign(ask("late").after_ms(WINDOW_MS)).await;
+    h.clock.advance_ms(2 * WINDOW_MS);
+    h.put_slots("default", SlotRule { window_ms: 3 * WINDOW_MS, ..per_window(3) }).await;
     assert_eq!(h.reserve_one(ask("a")).await, Reserved::Existing(old.clone()));
     let new = h.assign(ask("b")).await;
-    assert_eq!(new.window_start, at_ms(0));
+    assert_eq!(new.window_start, at_ms(0), "the third of three");
+    assert_eq!(h.assign(ask("c")).await.window_start, at_ms(3 * WINDOW_MS));
     h.reopen().await.expect("reopen");
     assert_eq!(h.slot_of("a").await, Some(old));
     assert_eq!(h.slot_of("b").await, Some(new));
+    assert_eq!(h.assign(ask("d")).await.window_start, at_ms(3 * WINDOW_MS));
     h.release("a").await;
-    assert_eq!(h.assign(ask("c")).await.window_start, at_ms(2 * WINDOW_MS), "it held no place there");
+    assert_eq!(h.assign(ask("e")).await.window_start, at_ms(0), "the place that was given back");
+    h.clock.advance_ms(9 * WINDOW_MS);
+    h.put_slots("default", SlotRule { window_ms: WINDOW_MS, ..per_window(1) }).await;
+    assert_eq!(h.slot_of("late").await, Some(late));
+    // The slots lie at 0, 0, W, 3 W and 3 W now.
+    assert_eq!(h.assign(ask("f")).await.window_start, at_ms(2 * WINDOW_MS));
+    assert_eq!(h.assign(ask("g")).await.window_start, at_ms(4 * WINDOW_MS));
 }
 
 pub async fn blackouts_have_no_capacity(h: &Harness) {

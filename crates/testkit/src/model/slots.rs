@@ -17,20 +17,20 @@ pub struct SlotBook {
 #[derive(Debug)]
 struct Taken {
     slot: Slot,
+    /// The end of the window that it was assigned in.
     ends: Timestamp,
-    /// Cleared when the configuration's windows change their size: then there is no such window any more.
-    counts: bool,
 }
 
 impl Rules {
     pub fn put_slot_config(&mut self, name: SlotConfigName, rule: SlotRule, now: Timestamp) -> SlotConfigPut {
         let book = &mut self.slots;
         if let Some(former) = book.active(&name).filter(|former| former.window_ms != rule.window_ms) {
-            let ends = book.counted(&name).map(|taken| taken.ends).max();
+            let end_of =
+                |slot: &Slot| former.window_start(former.window_of(slot.scheduled)).plus_ms(former.window_ms);
+            let ends = book.slots_of(&name).map(end_of).max();
             if let Some(until) = ends.filter(|ends| *ends > now) {
                 return SlotConfigPut::WindowSizeInUse { window_ms: former.window_ms, until };
             }
-            book.taken.iter_mut().filter(|taken| taken.slot.config == name).for_each(|t| t.counts = false);
         }
         let former_versions = book.configs.iter().filter(|config| config.name == name).count();
         let version = u32::try_from(former_versions + 1).expect("few versions");
@@ -86,7 +86,7 @@ impl Rules {
             message,
         };
         let ends = window_start.plus_ms(rule.window_ms);
-        self.slots.taken.push(Taken { slot: slot.clone(), ends, counts: true });
+        self.slots.taken.push(Taken { slot: slot.clone(), ends });
         Reserved::Assigned(slot)
     }
 
@@ -134,8 +134,8 @@ impl SlotBook {
         self.configs.iter().rev().find(|config| config.name == *name).map(|config| config.rule.clone())
     }
 
-    fn counted(&self, name: &SlotConfigName) -> impl Iterator<Item = &Taken> {
-        self.taken.iter().filter(move |taken| taken.counts && taken.slot.config == *name)
+    fn slots_of(&self, name: &SlotConfigName) -> impl Iterator<Item = &Slot> {
+        self.taken.iter().map(|taken| &taken.slot).filter(move |slot| slot.config == *name)
     }
 
     /// Window after window from the requested one, each asked for what is left of it after the requested time:
@@ -154,7 +154,7 @@ impl SlotBook {
             let end = start.plus_ms(rule.window_ms);
             let left_ms = end.since_ms(from);
             let room = u128::from(rule.max_per_window) * u128::from(left_ms) / u128::from(rule.window_ms);
-            let held = self.counted(name).filter(|taken| taken.slot.window_start == start).count();
+            let held = self.slots_of(name).filter(|slot| (start..end).contains(&slot.scheduled)).count();
             let is_open = rule.calendar.next_open(start, rule.window_ms) == Some(start);
             if is_open && (held as u128) < room {
                 return Some((start, from.plus_ms(jitter % left_ms)));

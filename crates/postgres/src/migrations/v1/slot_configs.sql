@@ -19,6 +19,8 @@ BEGIN
             RETURN;
         END IF;
         DELETE FROM slot_window w WHERE w.config = p_name;
+        INSERT INTO slot_window (config, window_no, count)
+        SELECT p_name, slot_window_of(s.scheduled, p_window_ms), count(*) FROM slot s WHERE s.config = p_name GROUP BY 2;
     END IF;
     version := book.version + 1;
     INSERT INTO slot_config (name, version, max_per_window, window_ms, headroom_windows, calendar, created_at)
@@ -83,9 +85,7 @@ BEGIN
         RETURN;
     END IF;
     DELETE FROM slot s WHERE s.event = p_event;
-    IF held.generation = book.generation THEN
-        PERFORM slot_give_back(held.config, held.window_no, book.max_per_window);
-    END IF;
+    PERFORM slot_give_back(held.config, slot_window_of(held.scheduled, book.window_ms), book.max_per_window);
     UPDATE slot_book b SET held = b.held - 1 WHERE b.name = book.name;
     IF held.message_seq IS NOT NULL THEN
         PERFORM end_messages(now, ARRAY[held.message_seq], ARRAY[4::smallint], NULL, NULL, NULL);
@@ -110,14 +110,12 @@ BEGIN
     ORDER BY b.name FOR UPDATE;
     FOR r IN
         WITH gone AS (DELETE FROM slot s WHERE s.event = ANY (events) AND s.over_at <= now - p_retention_ms RETURNING s.*)
-        SELECT g.config, g.window_no, g.generation = b.generation AS counts, b.max_per_window
+        SELECT g.config, slot_window_of(g.scheduled, b.window_ms) AS window_no, b.max_per_window
         FROM gone g JOIN slot_book b ON b.name = g.config
     LOOP
         forgotten := forgotten + 1;
         UPDATE slot_book b SET held = b.held - 1 WHERE b.name = r.config;
-        IF r.counts THEN
-            PERFORM slot_give_back(r.config, r.window_no, r.max_per_window);
-        END IF;
+        PERFORM slot_give_back(r.config, r.window_no, r.max_per_window);
     END LOOP;
     RETURN forgotten;
 END

@@ -17,7 +17,7 @@ CREATE TABLE slot_book (
     version        integer NOT NULL,
     max_per_window bigint NOT NULL,
     window_ms      bigint NOT NULL,
-    -- Counts the window sizes: slots of another generation hold no place.
+    -- Counts the window sizes.
     generation     integer NOT NULL,
     held           bigint NOT NULL
 ) WITH (fillfactor = 50);
@@ -37,7 +37,7 @@ CREATE TABLE slot (
 );
 CREATE INDEX slot_age ON slot (over_at);
 
--- How many slots a window holds.
+-- How many slots lie in a window of the active size, whichever version assigned them.
 CREATE TABLE slot_window (
     config    text COLLATE "C" NOT NULL,
     window_no bigint NOT NULL,
@@ -52,6 +52,11 @@ CREATE TABLE slot_run (
     past_end bigint NOT NULL,
     PRIMARY KEY (config, first)
 );
+
+-- The number of the window that holds an instant. A division of integers rounds towards zero, also before 1970.
+CREATE FUNCTION slot_window_of(p_at bigint, p_window_ms bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_at / p_window_ms - (p_at % p_window_ms < 0)::integer
+$$;
 
 -- The first window with room: the requested one, if it holds less than its share, or the first that is not full within
 -- the ranges of open windows (from, and one past the end). A range that ends before it begins stands for those that the
