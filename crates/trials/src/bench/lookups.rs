@@ -24,8 +24,7 @@ const TIMES_MAX: f64 = 60.0;
 const SWEEPS: usize = 4;
 /// What look-ups may take of the time of admissions.
 const SHARE_MAX: f64 = 0.03;
-/// Messages of a round of the upkeep: four full blocks, since the end of a block is the expensive part, and one commit that
-/// ends the last of them.
+/// Messages of a round of the upkeep: they end four blocks, which is the expensive part.
 const UPKEEP_MESSAGES: u64 = 4 * 65_536;
 
 /// What look-ups by recipient cost admissions, and how long they take among as many messages as there are, beside look-ups by
@@ -105,7 +104,7 @@ async fn admissions(dir: &Path, scale: Scale) -> anyhow::Result<Vec<Figure>> {
 fn upkeep_us(database: &Path) -> anyhow::Result<f64> {
     let mut subject = PartyUpkeep::new(database)?;
     let mut took = Duration::ZERO;
-    for _ in 0..=UPKEEP_MESSAGES / BATCH as u64 {
+    for _ in 0..UPKEEP_MESSAGES / BATCH as u64 {
         let rows = subject.rows(BATCH as u64);
         let begun = Instant::now();
         subject.keep(&rows)?;
